@@ -1,0 +1,327 @@
+package outbox
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// Claim takes up to limit rows that are pending and due, whatever their route,
+// and returns them ordered by VisibleAfter, then DispatchKey. Each is Claimed
+// now, with ClaimedAt set to the present and its Fence grown by one. It returns
+// nothing if no row is due, and then has written nothing and taken no lock.
+// Limit 0 does nothing; a negative one is an ErrInvalid.
+//
+// A due row that cannot be decoded is not returned: it becomes a dead letter,
+// with the reason as its last error, and is logged.
+//
+// If the process dies, the rows stay claimed until RearmStale takes them back.
+func (s *Store) Claim(ctx context.Context, limit int) ([]Row, error) {
+	return s.claim(ctx, limit, selection{query: selectDue + inOrder})
+}
+
+// ClaimExcluding is Claim for all rows but those of held workflows. They are
+// passed over in place, however many there are: they stay pending and do not
+// count towards the limit.
+func (s *Store) ClaimExcluding(ctx context.Context, limit int, held ...uuid.UUID) ([]Row, error) {
+	if len(held) == 0 {
+		return s.Claim(ctx, limit)
+	}
+	return s.claim(ctx, limit, selection{
+		query: selectDue + notHeld + inOrder,
+		args:  []any{encodeJSON(held)},
+	})
+}
+
+// ClaimScoped is Claim for the rows that scope admits.
+func (s *Store) ClaimScoped(ctx context.Context, scope Scope, limit int) ([]Row, error) {
+	return s.ClaimScopedExcluding(ctx, scope, limit)
+}
+
+// ClaimScopedExcluding is Claim for the rows that scope admits but those of
+// held workflows, which are passed over as in ClaimExcluding.
+func (s *Store) ClaimScopedExcluding(ctx context.Context, scope Scope, limit int, held ...uuid.UUID) ([]Row, error) {
+	for _, text := range []struct{ field, value string }{
+		{"Namespace", scope.Namespace}, {"TaskQueue", scope.TaskQueue}, {"Node", scope.Node},
+	} {
+		if err := checkText("scope."+text.field, text.value); err != nil {
+			return nil, err
+		}
+	}
+	chosen := selection{query: selectScoped, args: []any{scope.Namespace, scope.TaskQueue, scope.Node}}
+	if len(held) > 0 {
+		chosen.query = selectScopedNotHeld
+		chosen.args = append(chosen.args, encodeJSON(held))
+	}
+	return s.claim(ctx, limit, chosen)
+}
+
+// selection is what a claim may take: a query for the ids of pending rows in
+// claiming order. ?1 is now, ?2 the limit; args are what follows.
+type selection struct {
+	query string
+	args  []any
+}
+
+func (chosen selection) bind(now string, limit int) []any {
+	return append([]any{now, limit}, chosen.args...)
+}
+
+// The selections walk their index from its first due row to the limit and sort
+// nothing. A scoped one has an arm for unpinned rows and an arm for those of
+// the node, so that it never steps over rows that it may not take.
+const (
+	selectDue = `SELECT id FROM outbox INDEXED BY outbox_due WHERE status = 'pending' AND visible_after <= ?1`
+	notHeld   = ` AND workflow_id NOT IN (SELECT value FROM json_each(?3))`
+	inOrder   = ` ORDER BY visible_after, dispatch_key LIMIT ?2`
+
+	scopedFrom = `SELECT id, visible_after, dispatch_key FROM outbox INDEXED BY outbox_route
+	WHERE status = 'pending' AND visible_after <= ?1 AND namespace = ?3 AND task_queue = ?4 AND node `
+	scopedNotHeld = ` AND workflow_id NOT IN (SELECT value FROM json_each(?6))`
+
+	selectScoped = `SELECT id FROM (
+	SELECT * FROM (` + scopedFrom + `IS NULL` + inOrder + `) UNION ALL
+	SELECT * FROM (` + scopedFrom + `= ?5` + inOrder + `))` + inOrder
+
+	selectScopedNotHeld = `SELECT id FROM (
+	SELECT * FROM (` + scopedFrom + `IS NULL` + scopedNotHeld + inOrder + `) UNION ALL
+	SELECT * FROM (` + scopedFrom + `= ?5` + scopedNotHeld + inOrder + `))` + inOrder
+)
+
+// claim looks first, outside the write lock, whether anything is due.
+func (s *Store) claim(ctx context.Context, limit int, chosen selection) ([]Row, error) {
+	if err := checkLimit(limit); err != nil || limit == 0 {
+		return nil, err
+	}
+	due, err := s.anyDue(ctx, chosen)
+	if err != nil || !due {
+		return nil, err
+	}
+	var claimed, dead []storedRow
+	err = s.write(ctx, "claim", func(tx *sql.Conn, now string) error {
+		claimed, dead, err = claimRows(ctx, tx, now, limit, chosen)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, row := range dead {
+		s.logger.WarnContext(ctx, "outbox: row cannot be decoded and is a dead letter now",
+			"id", row.ID, "dispatch_key", row.DispatchKey, "reason", row.defect)
+	}
+	return rowsOf(claimed), nil
+}
+
+func (s *Store) anyDue(ctx context.Context, chosen selection) (due bool, err error) {
+	err = s.look(ctx, "claim", func(tx Tx) error {
+		now, err := s.instant()
+		if err != nil {
+			return err
+		}
+		due, err = anyRow(ctx, tx, chosen.query, chosen.bind(now, 1)...)
+		return err
+	})
+	return due, err
+}
+
+const claimSelected = `UPDATE outbox SET status = 'claimed', claimed_at = ?1, fence = fence + 1 WHERE id IN (`
+
+// claimRows claims until limit is reached or nothing is left. Undecodable rows
+// are dead letters at once, and others are claimed in their place.
+func claimRows(ctx context.Context, tx Tx, now string, limit int, chosen selection) (claimed, dead []storedRow, err error) {
+	for {
+		rows, err := queryRows(ctx, tx, claimSelected+chosen.query+`) RETURNING `+returnedRow,
+			chosen.bind(now, limit-len(claimed))...)
+		if err != nil {
+			return nil, nil, err
+		}
+		if err := selectPayloads(ctx, tx, rows); err != nil {
+			return nil, nil, err
+		}
+		bad := len(dead)
+		for _, row := range rows {
+			if row.check() != nil {
+				dead = append(dead, row)
+			} else {
+				claimed = append(claimed, row)
+			}
+		}
+		if len(dead) == bad {
+			break
+		}
+		if err := buryRows(ctx, tx, now, dead[bad:]); err != nil {
+			return nil, nil, err
+		}
+	}
+	// RETURNING promises no order.
+	slices.SortFunc(claimed, func(a, b storedRow) int {
+		return cmp.Or(a.VisibleAfter.Compare(b.VisibleAfter), strings.Compare(a.DispatchKey, b.DispatchKey))
+	})
+	return claimed, dead, nil
+}
+
+const (
+	payloadsPerStatement = 1000
+
+	payloadsByID = `SELECT id, ` + payloadColumn + `, ` + payloadMissing + `
+FROM outbox WHERE id IN (SELECT value FROM json_each(?1))`
+)
+
+// selectPayloads fetches the payloads that RETURNING left out.
+func selectPayloads(ctx context.Context, tx Tx, rows []storedRow) error {
+	large := make(map[int64]*storedRow)
+	var ids []int64
+	for i := range rows {
+		if rows[i].elsewhere {
+			large[rows[i].ID] = &rows[i]
+			ids = append(ids, rows[i].ID)
+		}
+	}
+	for chunk := range slices.Chunk(ids, payloadsPerStatement) {
+		err := query(ctx, tx, payloadsByID, []any{encodeJSON(chunk)}, func(found *sql.Rows) error {
+			var (
+				id      int64
+				data    []byte
+				missing bool
+			)
+			if err := found.Scan(&id, &data, &missing); err != nil {
+				return err
+			}
+			if row := large[id]; row != nil && !missing {
+				row.setPayload(data)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bury makes dead letters of claimed rows, each with its reason. A fence that
+// can grow no further has become a REAL; it is set back.
+const bury = `UPDATE outbox SET status = 'failed', claimed_at = NULL, finished_at = ?1, last_error = bad.reason,
+	fence = CASE typeof(fence) WHEN 'integer' THEN fence ELSE 9223372036854775807 END
+FROM (SELECT value ->> 0 AS id, value ->> 1 AS reason FROM json_each(?2)) AS bad
+WHERE outbox.id = bad.id`
+
+func buryRows(ctx context.Context, tx Tx, now string, rows []storedRow) error {
+	for chunk := range slices.Chunk(rows, rowsPerStatement) {
+		reasons := make([][2]any, len(chunk))
+		for i, row := range chunk {
+			reasons[i] = [2]any{row.ID, cleanText(row.defect.Error())}
+		}
+		if _, err := tx.ExecContext(ctx, bury, now, encodeJSON(reasons)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Extend sets ClaimedAt of rows that are claimed to now: the heartbeat of a
+// long job. A fenced ref whose row is no longer claimed with that fence is lost
+// (ClaimLostError, after the others were extended), also one that RearmStale
+// took back, although that can still be completed.
+func (s *Store) Extend(ctx context.Context, refs ...Ref) error {
+	return s.transition(ctx, extend, refs)
+}
+
+// ListStale returns up to limit rows that were claimed, or last extended,
+// strictly before olderThan, ordered by ClaimedAt, then DispatchKey. A claimed
+// row without ClaimedAt is never stale. Limit 0 returns none; a negative one
+// is an ErrInvalid. On an embedded replica it may lag.
+func (s *Store) ListStale(ctx context.Context, olderThan time.Time, limit int) ([]Row, error) {
+	before, err := checkStale(olderThan, limit)
+	if err != nil || limit == 0 {
+		return nil, err
+	}
+	var stale []storedRow
+	err = s.read(ctx, "list stale", func(tx Tx) error {
+		stale, err = queryRows(ctx, tx, selectStale, before, limit)
+		return err
+	})
+	return readableRows(stale), err
+}
+
+// RearmStale makes up to limit rows that ListStale would return pending again,
+// with the given visibleAfter (zero: now), and returns them as they are then,
+// in ListStale's order. Attempt and Fence are kept: the lost claimer may still
+// settle its row until another claims it.
+//
+// If the process dies, all of the rows are rearmed or none.
+func (s *Store) RearmStale(ctx context.Context, olderThan, visibleAfter time.Time, limit int) ([]Row, error) {
+	before, err := checkStale(olderThan, limit)
+	if err != nil {
+		return nil, err
+	}
+	after, err := checkInstant("visibleAfter", visibleAfter)
+	if err != nil || limit == 0 {
+		return nil, err
+	}
+	var any bool
+	err = s.look(ctx, "rearm stale", func(tx Tx) error {
+		any, err = anyRow(ctx, tx, `SELECT id `+fromStale, before, 1)
+		return err
+	})
+	if err != nil || !any {
+		return nil, err
+	}
+	var stale []storedRow
+	err = s.write(ctx, "rearm stale", func(tx *sql.Conn, now string) error {
+		stale, err = rearmStale(ctx, tx, before, cmp.Or(after, now), limit)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return readableRows(stale), nil
+}
+
+const (
+	fromStale = `FROM outbox INDEXED BY outbox_claimed
+WHERE status = 'claimed' AND claimed_at < ?1 ORDER BY claimed_at, dispatch_key LIMIT ?2`
+
+	selectStale = `SELECT ` + selectedRow + ` ` + fromStale
+
+	rearmByID = `UPDATE outbox SET status = 'pending', visible_after = ?1, claimed_at = NULL
+WHERE id IN (SELECT value FROM json_each(?2))`
+)
+
+func rearmStale(ctx context.Context, tx Tx, before, after string, limit int) ([]storedRow, error) {
+	rows, err := queryRows(ctx, tx, selectStale, before, limit)
+	if err != nil {
+		return nil, err
+	}
+	visibleAfter, err := decodeInstant(after)
+	if err != nil {
+		return nil, err
+	}
+	for chunk := range slices.Chunk(rows, payloadsPerStatement) {
+		ids := make([]int64, len(chunk))
+		for i := range chunk {
+			ids[i] = chunk[i].ID
+			chunk[i].Status, chunk[i].VisibleAfter, chunk[i].ClaimedAt = Pending, visibleAfter, time.Time{}
+		}
+		if _, err := tx.ExecContext(ctx, rearmByID, after, encodeJSON(ids)); err != nil {
+			return nil, err
+		}
+	}
+	return rows, nil
+}
+
+func checkStale(olderThan time.Time, limit int) (before string, err error) {
+	if err := checkLimit(limit); err != nil {
+		return "", err
+	}
+	before, ok := encodeInstant(olderThan)
+	if !ok {
+		return "", &InvalidError{Index: -1, Field: "olderThan", Reason: outsideYears}
+	}
+	return before, nil
+}

@@ -1,0 +1,383 @@
+package outbox
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+)
+
+// inlineLimit is the payload size in bytes up to which it is kept in its row.
+// A larger one has a row of outbox_payload, which no transition rewrites.
+const (
+	inlineLimit    = 1024
+	inlineLimitSQL = "1024"
+)
+
+// packedColumns reads the columns of a row, but for its payload, as one blob:
+// drivers charge for every value, and try to read every text as an instant
+// ("2024-01-01" would come back as a time.Time). No stored text holds a NUL,
+// so NULs can part the fields. The first field names a column whose value is
+// not of its type, if one is.
+const packedColumns = `
+	CAST(CASE
+		WHEN typeof(dispatch_key) <> 'text' THEN 'dispatch_key'
+		WHEN typeof(workflow_id) <> 'text' THEN 'workflow_id'
+		WHEN typeof(ordinal) <> 'integer' THEN 'ordinal'
+		WHEN typeof(activity_type) <> 'text' THEN 'activity_type'
+		WHEN typeof(attempt) <> 'integer' THEN 'attempt'
+		WHEN typeof(run_id) = 'blob' THEN 'run_id'
+		WHEN typeof(namespace) <> 'text' THEN 'namespace'
+		WHEN typeof(task_queue) <> 'text' THEN 'task_queue'
+		WHEN typeof(node) = 'blob' THEN 'node'
+		WHEN typeof(content_type) = 'blob' THEN 'content_type'
+		WHEN typeof(fence) <> 'integer' THEN 'fence'
+		ELSE '' END
+	|| char(0) || id || char(0) || dispatch_key || char(0) || workflow_id || char(0) || ordinal
+	|| char(0) || activity_type || char(0) || status || char(0) || attempt || char(0) || visible_after
+	|| char(0) || ifnull(claimed_at, '') || char(0) || ifnull(run_id, '')
+	|| char(0) || namespace || char(0) || task_queue || char(0) || ifnull(node, '')
+	|| char(0) || (content_type IS NULL) || char(0) || ifnull(content_type, '') || char(0) || fence
+	|| char(0) || ifnull(last_error, '') || char(0) || created_at || char(0) || ifnull(finished_at, '') AS BLOB)`
+
+// A row is read as three values: the packed columns, the payload, and whether
+// the payload is still missing. SQL tells the last, since a driver may read an
+// empty blob as nil.
+const (
+	// returnedRow is for RETURNING, which builds one record a row: there a
+	// payload of nearly the largest size would make the record too large for
+	// a server. It leaves out large payloads, for selectPayloads to fetch.
+	returnedRow = packedColumns + `,
+	CASE WHEN length(input) <= ` + inlineLimitSQL + ` THEN CAST(input AS BLOB) END,
+	input IS NULL OR length(input) > ` + inlineLimitSQL
+
+	// selectedRow is for a SELECT without a sorter: it has every payload.
+	selectedRow = packedColumns + `,
+	` + payloadColumn + `,
+	` + payloadMissing
+
+	payloadColumn  = `ifnull((SELECT data FROM outbox_payload WHERE outbox_payload.id = outbox.id), CAST(input AS BLOB))`
+	payloadMissing = `input IS NULL AND NOT EXISTS (SELECT 1 FROM outbox_payload WHERE outbox_payload.id = outbox.id)`
+)
+
+// Positions in the packed columns.
+const (
+	fieldMistyped = iota
+	fieldID
+	fieldDispatchKey
+	fieldWorkflowID
+	fieldOrdinal
+	fieldActivityType
+	fieldStatus
+	fieldAttempt
+	fieldVisibleAfter
+	fieldClaimedAt
+	fieldRunID
+	fieldNamespace
+	fieldTaskQueue
+	fieldNode
+	fieldEnveloped
+	fieldContentType
+	fieldFence
+	fieldLastError
+	fieldCreatedAt
+	fieldFinishedAt
+	fieldCount
+)
+
+// storedRow is a row as it was read. A row that cannot be decoded has a defect
+// and only the fields that could be read.
+type storedRow struct {
+	Row
+	enveloped bool // the payload is an old envelope
+	elsewhere bool // the payload has not been read
+	defect    error
+}
+
+// queryRows runs a query for returnedRow or selectedRow.
+func queryRows(ctx context.Context, tx Tx, text string, args ...any) ([]storedRow, error) {
+	var list []storedRow
+	err := query(ctx, tx, text, args, func(rows *sql.Rows) error {
+		var (
+			packed    sql.RawBytes
+			payload   []byte
+			elsewhere bool
+		)
+		if err := rows.Scan(&packed, &payload, &elsewhere); err != nil {
+			return err
+		}
+		list = append(list, decodeRow(packed, payload, elsewhere))
+		return nil
+	})
+	return list, err
+}
+
+// rowsOf returns rows that were checked.
+func rowsOf(stored []storedRow) []Row {
+	if len(stored) == 0 {
+		return nil
+	}
+	rows := make([]Row, len(stored))
+	for i := range stored {
+		rows[i] = stored[i].Row
+	}
+	return rows
+}
+
+// decodeRow always knows at least the ID, which says where the defect is.
+func decodeRow(packed, payload []byte, elsewhere bool) storedRow {
+	var (
+		row    = storedRow{elsewhere: elsewhere}
+		fields [fieldCount]string
+		rest   = string(packed)
+		n      = 0
+	)
+	for more := true; more; n++ {
+		var field string
+		field, rest, more = strings.Cut(rest, "\x00")
+		if n < fieldCount {
+			fields[n] = field
+		}
+	}
+	row.ID, _ = strconv.ParseInt(fields[fieldID], 10, 64)
+	row.DispatchKey = fields[fieldDispatchKey]
+	switch {
+	case fields[fieldMistyped] != "":
+		row.fail(fields[fieldMistyped], errors.New("is stored as another type"))
+	case n != fieldCount:
+		row.fail("row", errors.New("holds a NUL in a text"))
+	case !utf8.Valid(packed):
+		row.fail("row", errors.New("is not UTF-8"))
+	}
+	if n != fieldCount {
+		return row // the fields behind the key are not where they seem
+	}
+
+	var err error
+	if row.WorkflowID, err = decodeUUID(fields[fieldWorkflowID]); err != nil {
+		row.fail("workflow_id", err)
+	}
+	if row.Ordinal, err = strconv.ParseUint(fields[fieldOrdinal], 10, 63); err != nil {
+		row.fail("ordinal", err)
+	}
+	attempt, err := strconv.ParseUint(fields[fieldAttempt], 10, 32)
+	if row.Attempt = uint32(attempt); err != nil {
+		row.fail("attempt", err)
+	}
+	if row.Fence, err = strconv.ParseInt(fields[fieldFence], 10, 64); err != nil || row.Fence < 0 {
+		row.fail("fence", fmt.Errorf("%q is out of range", fields[fieldFence]))
+	}
+	if fields[fieldRunID] != "" {
+		if row.RunID.UUID, err = uuid.Parse(fields[fieldRunID]); err != nil {
+			row.fail("run_id", err)
+		}
+		row.RunID.Valid = err == nil
+	}
+	row.decodeInstant(&row.VisibleAfter, "visible_after", fields[fieldVisibleAfter])
+	row.decodeInstant(&row.ClaimedAt, "claimed_at", fields[fieldClaimedAt])
+	row.decodeInstant(&row.CreatedAt, "created_at", fields[fieldCreatedAt])
+	row.decodeInstant(&row.FinishedAt, "finished_at", fields[fieldFinishedAt])
+	row.ActivityType = fields[fieldActivityType]
+	if row.ActivityType == "" {
+		row.fail("activity_type", errors.New("is empty"))
+	}
+	row.Status = Status(fields[fieldStatus])
+	if !row.Status.known() {
+		row.fail("status", fmt.Errorf("%q is none", row.Status))
+	}
+	row.Namespace = fields[fieldNamespace]
+	row.TaskQueue = fields[fieldTaskQueue]
+	row.Node = fields[fieldNode]
+	row.LastError = fields[fieldLastError]
+	row.Input.ContentType = fields[fieldContentType]
+	row.enveloped = fields[fieldEnveloped] == "1"
+	if !elsewhere {
+		row.setPayload(payload)
+	}
+	return row
+}
+
+// setPayload gives row the stored bytes of its payload, which it may keep.
+func (r *storedRow) setPayload(data []byte) {
+	r.elsewhere = false
+	if r.enveloped {
+		payload, err := decodeEnvelope(data)
+		if err != nil {
+			r.fail("input", err)
+		}
+		r.Input = payload
+		return
+	}
+	if len(data) > 0 {
+		r.Input.Data = data
+	}
+}
+
+// fail notes why r cannot be decoded; the first reason stands.
+func (r *storedRow) fail(column string, err error) {
+	if r.defect == nil {
+		r.defect = fmt.Errorf("undecodable: %s: %w", column, err)
+	}
+}
+
+// check notes a payload that was nowhere to be found, and returns the defect.
+func (r *storedRow) check() error {
+	if r.elsewhere {
+		r.fail("input", errors.New("payload is missing"))
+	}
+	return r.defect
+}
+
+// readable returns the row for a reader, who must see damaged rows too: what
+// could be decoded, with the reason as its last error if it has none.
+func (r *storedRow) readable() Row {
+	r.check()
+	if r.defect != nil && r.LastError == "" {
+		r.LastError = cleanText(r.defect.Error())
+	}
+	return r.Row
+}
+
+func readableRows(stored []storedRow) []Row {
+	for i := range stored {
+		stored[i].Row = stored[i].readable()
+	}
+	return rowsOf(stored)
+}
+
+func (r *storedRow) decodeInstant(to *time.Time, column, text string) {
+	if text == "" {
+		return
+	}
+	at, err := decodeInstant(text)
+	if err != nil {
+		r.fail(column, err)
+		return
+	}
+	*to = at
+}
+
+// instantLayout has a fixed width, so that the order of text is that of time.
+const instantLayout = "2006-01-02T15:04:05.000000000Z"
+
+// encodeInstant returns at as it is stored. It reports false for years that
+// have no four digits: they cannot be stored in order.
+func encodeInstant(at time.Time) (text string, ok bool) {
+	at = at.UTC()
+	if year := at.Year(); year < 0 || year > 9999 {
+		return "", false
+	}
+	return at.Format(instantLayout), true
+}
+
+func decodeInstant(text string) (time.Time, error) {
+	if len(text) != len(instantLayout) {
+		return time.Time{}, fmt.Errorf("%q is not an instant with nine fraction digits and Z", text)
+	}
+	return time.Parse(instantLayout, text)
+}
+
+// decodeUUID accepts the stored form alone: any other would be shown but
+// never be found again.
+func decodeUUID(text string) (uuid.UUID, error) {
+	id, err := uuid.Parse(text)
+	if err != nil {
+		return uuid.Nil, err
+	}
+	if id == uuid.Nil || id.String() != text {
+		return uuid.Nil, fmt.Errorf("%q is nil or not in lower-case form", text)
+	}
+	return id, nil
+}
+
+// decodeEnvelope reads the payload encoding of old files: a JSON object
+// {"content_type":"Json","bytes":[123,34,…]}.
+func decodeEnvelope(data []byte) (Payload, error) {
+	var envelope struct {
+		ContentType *string  `json:"content_type"`
+		Bytes       []uint16 `json:"bytes"` // a []byte would be read as base64
+	}
+	if !utf8.Valid(data) {
+		return Payload{}, errors.New("envelope is not UTF-8")
+	}
+	if err := json.Unmarshal(data, &envelope); err != nil {
+		return Payload{}, fmt.Errorf("broken envelope: %w", err)
+	}
+	if envelope.ContentType == nil || envelope.Bytes == nil {
+		return Payload{}, errors.New("broken envelope: content_type or bytes is missing")
+	}
+	payload := Payload{ContentType: *envelope.ContentType}
+	if payload.ContentType == "Json" {
+		payload.ContentType = contentTypeJSON
+	}
+	if len(envelope.Bytes) > 0 {
+		payload.Data = make([]byte, len(envelope.Bytes))
+	}
+	for i, b := range envelope.Bytes {
+		if b > math.MaxUint8 {
+			return Payload{}, fmt.Errorf("broken envelope: %d is not a byte", b)
+		}
+		payload.Data[i] = byte(b)
+	}
+	return payload, nil
+}
+
+// maxErrorText is the most bytes of a cause that are kept.
+const maxErrorText = 8 << 10
+
+// errorText returns cause as it is stored: cleaned, and empty for nil. It
+// survives an Error method that panics, as fmt does.
+func errorText(cause error) string {
+	if cause == nil {
+		return ""
+	}
+	return cleanText(fmt.Sprint(cause))
+}
+
+// cleanText returns text as valid UTF-8 without NULs, cut to maxErrorText at
+// the end of a character.
+func cleanText(text string) string {
+	const slack = 4 // so that a cut character is seen as cut
+	if len(text) > maxErrorText+slack {
+		text = text[:maxErrorText+slack]
+	}
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	text = strings.ReplaceAll(text, "\x00", "\uFFFD")
+	if len(text) <= maxErrorText {
+		return text
+	}
+	end := maxErrorText
+	for !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end]
+}
+
+// encodeRefs returns refs as a JSON array of [key, fence].
+func encodeRefs(refs []Ref) string {
+	pairs := make([][2]any, len(refs))
+	for i, ref := range refs {
+		pairs[i] = [2]any{ref.DispatchKey, ref.Fence}
+	}
+	return encodeJSON(pairs)
+}
+
+// encodeJSON encodes slices of strings, integers and UUIDs, which cannot fail.
+func encodeJSON(v any) string {
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(v); err != nil {
+		panic("outbox: " + err.Error())
+	}
+	return strings.TrimSuffix(text.String(), "\n")
+}

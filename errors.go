@@ -1,0 +1,105 @@
+package outbox
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Errors to be told apart with [errors.Is]. What a driver says itself stays in
+// the chain behind them.
+var (
+	// ErrNotFound is returned by Get and State for a key that no row has.
+	ErrNotFound = errors.New("outbox: no such row")
+
+	// ErrClaimLost is returned when a fenced Ref no longer holds its row:
+	// another claim took it, it was reopened, settled otherwise or purged.
+	// [ClaimLostError] has the keys.
+	ErrClaimLost = errors.New("outbox: claim lost")
+
+	// ErrInvalid is returned for input that the store refuses before it
+	// touches the database. [InvalidError] has the details.
+	ErrInvalid = errors.New("outbox: invalid input")
+
+	// ErrTooLarge is returned for a value that the database cannot hold.
+	// Nothing of the call is stored.
+	ErrTooLarge = errors.New("outbox: too large")
+
+	// ErrBusy is returned when others kept the database locked for longer
+	// than Options.BusyTimeout. Nothing is stored; the call may be repeated.
+	ErrBusy = errors.New("outbox: database is busy")
+
+	// ErrCommitUnknown is returned when the answer to a COMMIT was lost: the
+	// call is stored whole or not at all. Repeating it is safe: a transition
+	// that was stored succeeds again, and Append reports the keys it finds.
+	ErrCommitUnknown = errors.New("outbox: unknown whether the transaction was committed")
+
+	// ErrClosed is returned by every call after Close.
+	ErrClosed = errors.New("outbox: store is closed")
+
+	// ErrInUpdate is returned by a call that would wait for the transaction
+	// it is made in: a method without a Tx, called inside Update with the
+	// context of its function.
+	ErrInUpdate = errors.New("outbox: call inside Update needs the Tx form")
+
+	// ErrForeignTable is returned by Open and Migrate when the database has a
+	// table, view or index named as one of the store's but of another shape.
+	// Nothing was changed.
+	ErrForeignTable = errors.New("outbox: table belongs to somebody else")
+
+	// ErrNewerSchema is returned by Open and Migrate for a database that a
+	// newer version of this package has migrated. Nothing was changed.
+	ErrNewerSchema = errors.New("outbox: schema is newer than this package")
+)
+
+// InvalidError says which input was refused and why. It is an [ErrInvalid].
+type InvalidError struct {
+	Index       int    // position in the call's list of rows, refs or keys; -1 for other arguments
+	DispatchKey string // key of that row or ref, as far as it is known
+	Field       string // name of the field or argument, such as "Namespace"
+	Reason      string // what is wrong with it, such as "holds a NUL"
+}
+
+func (e *InvalidError) Error() string {
+	if e.Index < 0 {
+		return fmt.Sprintf("outbox: invalid %s: %s", e.Field, e.Reason)
+	}
+	return fmt.Sprintf("outbox: invalid %s at index %d (%s): %s", e.Field, e.Index, quoteKey(e.DispatchKey), e.Reason)
+}
+
+func (e *InvalidError) Unwrap() error { return ErrInvalid }
+
+// ClaimLostError names the refs of a call that had lost their rows, each key
+// once, in the order given. The other refs of the call were stored. It is an
+// [ErrClaimLost].
+type ClaimLostError struct {
+	DispatchKeys []string
+}
+
+func (e *ClaimLostError) Error() string {
+	const shown = 5
+	var list strings.Builder
+	for i, key := range e.DispatchKeys {
+		if i == shown {
+			fmt.Fprintf(&list, " and %d more", len(e.DispatchKeys)-shown)
+			break
+		}
+		if i > 0 {
+			list.WriteString(", ")
+		}
+		list.WriteString(quoteKey(key))
+	}
+	return "outbox: claim lost: " + list.String()
+}
+
+func (e *ClaimLostError) Unwrap() error { return ErrClaimLost }
+
+// quoteKey keeps a long key from flooding a log.
+func quoteKey(key string) string {
+	const shown = 100
+	if len(key) > shown {
+		return strconv.Quote(key[:shown]) + "…"
+	}
+	return strconv.Quote(key)
+}

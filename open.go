@@ -1,0 +1,250 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// target is the kind of database behind a Store.
+type target int
+
+const (
+	hostDatabase   target = iota // given to New: anything
+	fileDatabase                 // a local file
+	memoryDatabase               // in memory of this process
+	serverDatabase               // a libSQL server
+)
+
+// maxConnections bounds the pool of a database that Open opened. One
+// connection writes at a time; the others read.
+const maxConnections = 8
+
+// Open opens a database with a driver that the program has registered with
+// database/sql, gives every new connection its settings, and migrates.
+//
+// The data source name is the driver's own. ":memory:" and "file::memory:" are
+// in memory: each Open has its own database, which lasts until Close, while
+// "file:NAME?mode=memory&cache=shared" is shared by name within the process.
+// http://, https://, libsql://, ws:// and wss:// are libSQL servers, which keep
+// their own settings. Everything else is a file: Open puts it in WAL mode, and
+// each connection gets Options.Synchronous.
+//
+// Open returns ErrForeignTable or ErrNewerSchema, with nothing changed, for a
+// database that is not the store's to use, and ErrInvalid for an empty name.
+// It opens no file before it is called and leaves none open if it fails.
+func Open(ctx context.Context, driverName, dataSourceName string, opts *Options) (*Store, error) {
+	if dataSourceName == "" {
+		return nil, &InvalidError{Index: -1, Field: "dataSourceName", Reason: "is empty"}
+	}
+	if opts == nil {
+		opts = &Options{}
+	}
+	if opts.Synchronous != Full && opts.Synchronous != Normal {
+		return nil, &InvalidError{Index: -1, Field: "Options.Synchronous", Reason: "is neither Full nor Normal"}
+	}
+	kind, dataSourceName := classify(dataSourceName)
+	base, err := baseConnector(driverName, dataSourceName)
+	if err != nil {
+		return nil, &opError{"open", err}
+	}
+	connector := &connector{Connector: base, kind: kind, synchronous: opts.Synchronous}
+	store := newStore(nil, kind, opts)
+	connector.busyTimeout = store.busyTimeout
+	store.db = sql.OpenDB(connector)
+	if kind == memoryDatabase {
+		store.db.SetMaxOpenConns(1) // SQLite's shared cache locks whole tables between connections
+		store.db.SetMaxIdleConns(1)
+		connector.anchor, err = connector.Connect(ctx)
+	} else {
+		store.db.SetMaxOpenConns(maxConnections)
+		store.db.SetMaxIdleConns(maxConnections)
+	}
+	if err == nil {
+		err = store.prepare(ctx)
+	}
+	if err != nil {
+		store.Close()
+		return nil, store.explainOpen(ctx, err)
+	}
+	return store, nil
+}
+
+// explainOpen is explain for a store that was closed because of err.
+func (s *Store) explainOpen(ctx context.Context, err error) error {
+	s.closed.Store(false)
+	defer s.closed.Store(true)
+	return s.explain(ctx, "open", err)
+}
+
+// prepare makes an opened database ready. It looks whose tables are there
+// before it changes anything, and the journal mode is a change of the file.
+func (s *Store) prepare(ctx context.Context) error {
+	if s.opened == fileDatabase {
+		if err := s.read(ctx, "open", func(tx Tx) error {
+			_, err := inspect(ctx, tx)
+			return err
+		}); err != nil {
+			return err
+		}
+		if err := s.setJournalMode(ctx); err != nil {
+			return err
+		}
+	}
+	return s.Migrate(ctx)
+}
+
+func (s *Store) setJournalMode(ctx context.Context) error {
+	return s.read(ctx, "open", func(tx Tx) error {
+		var mode string
+		if err := tx.QueryRowContext(ctx, "PRAGMA journal_mode = WAL").Scan(&mode); err != nil {
+			return err
+		}
+		if mode != "wal" {
+			return fmt.Errorf("journal mode is %q and cannot be set to wal", mode)
+		}
+		return nil
+	})
+}
+
+// classify tells the kind of a data source name, and replaces one of a private
+// in-memory database by a unique name that several connections can share: so
+// the data outlives a connection that has to be thrown away.
+func classify(dataSourceName string) (target, string) {
+	name, query, _ := strings.Cut(dataSourceName, "?")
+	for _, scheme := range []string{"http://", "https://", "libsql://", "ws://", "wss://"} {
+		if strings.HasPrefix(strings.ToLower(name), scheme) {
+			return serverDatabase, dataSourceName
+		}
+	}
+	private := name == ":memory:" || name == "file::memory:"
+	if !private && !strings.Contains(query, "mode=memory") {
+		return fileDatabase, dataSourceName
+	}
+	if private || !strings.Contains(query, "cache=shared") {
+		dataSourceName = "file:outbox-" + uuid.NewString() + "?mode=memory&cache=shared"
+	}
+	return memoryDatabase, dataSourceName
+}
+
+// baseConnector returns the driver's connector for a data source name.
+func baseConnector(driverName, dataSourceName string) (driver.Connector, error) {
+	db, err := sql.Open(driverName, dataSourceName)
+	if err != nil {
+		return nil, err
+	}
+	defer db.Close()
+	if dc, ok := db.Driver().(driver.DriverContext); ok {
+		return dc.OpenConnector(dataSourceName)
+	}
+	return dsnConnector{db.Driver(), dataSourceName}, nil
+}
+
+// dsnConnector is a connector for drivers that have none.
+type dsnConnector struct {
+	driver         driver.Driver
+	dataSourceName string
+}
+
+func (c dsnConnector) Connect(context.Context) (driver.Conn, error) {
+	return c.driver.Open(c.dataSourceName)
+}
+
+func (c dsnConnector) Driver() driver.Driver { return c.driver }
+
+// connector gives each new connection its settings.
+type connector struct {
+	driver.Connector
+	kind        target
+	synchronous Synchronous
+	busyTimeout time.Duration
+
+	// anchor is a connection beside the pool that is never used. An in-memory
+	// database lasts as long as it is open.
+	anchor driver.Conn
+}
+
+func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
+	// A file whose last connection is just closing is locked for a moment.
+	var conn driver.Conn
+	err := retryBusy(ctx, c.busyTimeout, func() (err error) {
+		conn, err = c.Connector.Connect(ctx)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, setting := range c.settings() {
+		err := retryBusy(ctx, c.busyTimeout, func() error {
+			return queryDriver(ctx, conn, setting)
+		})
+		if err != nil {
+			conn.Close()
+			return nil, fmt.Errorf("%s: %w", setting, err)
+		}
+	}
+	return conn, nil
+}
+
+// settings are the statements that configure a connection. The waiting for
+// locks is done in tx.go, since drivers wait deaf to the context.
+func (c *connector) settings() []string {
+	switch {
+	case c.kind == serverDatabase:
+		return nil
+	case c.kind == memoryDatabase:
+		return []string{"PRAGMA busy_timeout = 0"}
+	case c.synchronous == Normal:
+		return []string{"PRAGMA busy_timeout = 0", "PRAGMA synchronous = NORMAL"}
+	default:
+		return []string{"PRAGMA busy_timeout = 0", "PRAGMA synchronous = FULL"}
+	}
+}
+
+// Close is called by sql.DB.Close.
+func (c *connector) Close() error {
+	var err error
+	if c.anchor != nil {
+		err = c.anchor.Close()
+	}
+	if closer, ok := c.Connector.(io.Closer); ok {
+		err = errors.Join(err, closer.Close())
+	}
+	return err
+}
+
+// queryDriver runs a statement without arguments on a driver's connection and
+// drains what it returns. A PRAGMA must be queried: some drivers refuse to
+// execute what returns rows.
+func queryDriver(ctx context.Context, conn driver.Conn, query string) error {
+	statement, err := conn.Prepare(query)
+	if err != nil {
+		return err
+	}
+	defer statement.Close()
+	var rows driver.Rows
+	if queryer, ok := statement.(driver.StmtQueryContext); ok {
+		rows, err = queryer.QueryContext(ctx, nil)
+	} else {
+		rows, err = statement.Query(nil) //lint:ignore SA1019 the only form that old drivers have
+	}
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	values := make([]driver.Value, len(rows.Columns()))
+	for {
+		if err := rows.Next(values); err == io.EOF {
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,269 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"math"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+)
+
+// Reads take no lock that a writer would wait for. They see what was committed
+// when they started. On an embedded replica they read the local file, which may
+// lag behind the primary.
+
+// Get returns the row of a key with its payload, or ErrNotFound. Of a row that
+// cannot be decoded it returns what can be, with the reason as its LastError.
+func (s *Store) Get(ctx context.Context, dispatchKey string) (Row, error) {
+	row, err := s.get(ctx, "get", `SELECT `+selectedRow+fromKey, dispatchKey)
+	return row.readable(), err
+}
+
+// State returns the changing part of a row without its payload, or ErrNotFound.
+func (s *Store) State(ctx context.Context, dispatchKey string) (RowState, error) {
+	row, err := s.get(ctx, "state", `SELECT `+packedColumns+`, NULL, 1`+fromKey, dispatchKey)
+	return RowState{Status: row.Status, Attempt: row.Attempt, VisibleAfter: row.VisibleAfter}, err
+}
+
+const fromKey = ` FROM outbox INDEXED BY outbox_key WHERE dispatch_key = ?1`
+
+func (s *Store) get(ctx context.Context, op, text, dispatchKey string) (storedRow, error) {
+	if textDefect(dispatchKey) != "" {
+		return storedRow{}, ErrNotFound // no row can have it
+	}
+	var found []storedRow
+	err := s.read(ctx, op, func(tx Tx) (err error) {
+		found, err = queryRows(ctx, tx, text, dispatchKey)
+		return err
+	})
+	switch {
+	case err != nil:
+		return storedRow{}, err
+	case len(found) == 0:
+		return storedRow{}, ErrNotFound
+	}
+	return found[0], nil
+}
+
+// List returns the rows that filter matches, ordered by ID, with their
+// payloads. To page, ask for the rows after the last one seen. Dead letters are
+// found through an index; any other filter walks the table from After on until
+// Limit rows match. A row that cannot be decoded is shown as by Get. A negative
+// limit, an unknown status or a namespace that cannot be is an ErrInvalid.
+func (s *Store) List(ctx context.Context, filter Filter) ([]Row, error) {
+	if err := checkFilter(filter); err != nil {
+		return nil, err
+	}
+	text, args := listQuery(filter)
+	var found []storedRow
+	err := s.read(ctx, "list", func(tx Tx) (err error) {
+		found, err = queryRows(ctx, tx, text, args...)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return readableRows(found), nil
+}
+
+func checkFilter(filter Filter) error {
+	if err := checkLimit(filter.Limit); err != nil {
+		return err
+	}
+	if filter.Status != "" && !filter.Status.known() {
+		return &InvalidError{Index: -1, Field: "filter.Status", Reason: "is unknown"}
+	}
+	return checkText("filter.Namespace", filter.Namespace)
+}
+
+// listQuery walks an index of ids, so that no page is sorted.
+func listQuery(filter Filter) (text string, args []any) {
+	var query strings.Builder
+	query.WriteString(`SELECT ` + selectedRow + ` FROM outbox `)
+	if filter.Status == Failed {
+		query.WriteString(`INDEXED BY outbox_failed WHERE status = 'failed' AND id > ?`)
+	} else {
+		query.WriteString(`NOT INDEXED WHERE id > ?`)
+	}
+	if filter.After != 0 {
+		args = append(args, filter.After)
+	} else {
+		args = append(args, int64(math.MinInt64))
+	}
+	if filter.Status != "" && filter.Status != Failed {
+		query.WriteString(` AND status = ?`)
+		args = append(args, string(filter.Status))
+	}
+	if filter.Namespace != "" {
+		query.WriteString(` AND namespace = ?`)
+		args = append(args, filter.Namespace)
+	}
+	if filter.WorkflowID.Valid {
+		query.WriteString(` AND workflow_id = ?`)
+		args = append(args, filter.WorkflowID.UUID.String())
+	}
+	query.WriteString(` ORDER BY id`)
+	if filter.Limit > 0 {
+		query.WriteString(` LIMIT ?`)
+		args = append(args, filter.Limit)
+	}
+	return query.String(), args
+}
+
+// CountInFlight returns how many rows of a namespace are pending or claimed.
+func (s *Store) CountInFlight(ctx context.Context, namespace string) (int64, error) {
+	if err := checkText("namespace", namespace); err != nil {
+		return 0, err
+	}
+	return s.count(ctx, "count in flight", countInFlight, namespace)
+}
+
+// CountClaimed returns how many rows of a namespace are claimed.
+func (s *Store) CountClaimed(ctx context.Context, namespace string) (int64, error) {
+	if err := checkText("namespace", namespace); err != nil {
+		return 0, err
+	}
+	return s.count(ctx, "count claimed", `SELECT `+countClaimed+`?1)`, namespace)
+}
+
+const (
+	countClaimed = `(SELECT count(*) FROM outbox INDEXED BY outbox_claimed_namespace WHERE status = 'claimed' AND namespace = `
+
+	countInFlight = `SELECT ` + countClaimed + `?1)
+	+ (SELECT count(*) FROM outbox INDEXED BY outbox_route WHERE status = 'pending' AND namespace = ?1)`
+
+	countClaimedEach = `SELECT key, ` + countClaimed + `name.value) FROM json_each(?1) AS name`
+)
+
+func (s *Store) count(ctx context.Context, op, text, namespace string) (n int64, err error) {
+	err = s.read(ctx, op, func(tx Tx) error {
+		return tx.QueryRowContext(ctx, text, namespace).Scan(&n)
+	})
+	return n, err
+}
+
+// CountClaimedByNamespace returns how many rows of each given namespace are
+// claimed, in one query. Every name given is in the map; without names the map
+// is empty.
+func (s *Store) CountClaimedByNamespace(ctx context.Context, namespaces ...string) (map[string]int64, error) {
+	counts := make(map[string]int64, len(namespaces))
+	for _, namespace := range namespaces {
+		if err := checkText("namespace", namespace); err != nil {
+			return nil, err
+		}
+	}
+	if len(namespaces) == 0 {
+		return counts, nil
+	}
+	err := s.read(ctx, "count claimed", func(tx Tx) error {
+		return query(ctx, tx, countClaimedEach, []any{encodeJSON(namespaces)}, func(rows *sql.Rows) error {
+			var position int
+			var n int64
+			if err := rows.Scan(&position, &n); err != nil {
+				return err
+			}
+			counts[namespaces[position]] = n
+			return nil
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return counts, nil
+}
+
+// PendingRoutes returns the routes that have at least one row to be claimed
+// now, sorted by namespace, task queue and node. Whether a workflow is held is
+// not looked at.
+func (s *Store) PendingRoutes(ctx context.Context) ([]Scope, error) {
+	var packed []string
+	err := s.read(ctx, "pending routes", func(tx Tx) error {
+		now, err := s.instant()
+		if err != nil {
+			return err
+		}
+		packed, err = queryTexts(ctx, tx, pendingRoutes, now)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	var routes []Scope
+	for _, text := range packed {
+		// A route that no Scope can name is for an unscoped claim to bury.
+		if fields := strings.Split(text, "\x00"); len(fields) == 3 && utf8.ValidString(text) {
+			routes = append(routes, Scope{Namespace: fields[0], TaskQueue: fields[1], Node: fields[2]})
+		}
+	}
+	return routes, nil
+}
+
+// pendingRoutes skips from the first row of one route to the first of the next:
+// another node, else another queue, else another namespace. Each step compares
+// single columns, which seeks; a comparison of row values would walk the route.
+const (
+	pendingRoutes = `WITH RECURSIVE route (id) AS (
+	SELECT (` + firstOfRoute + ` ORDER BY namespace, task_queue, node, visible_after LIMIT 1)
+	UNION ALL
+	SELECT ifnull(ifnull(
+		(` + firstOfRoute + ` AND namespace = seen.namespace AND task_queue = seen.task_queue AND node > ifnull(seen.node, '')
+			ORDER BY node, visible_after LIMIT 1),
+		(` + firstOfRoute + ` AND namespace = seen.namespace AND task_queue > seen.task_queue
+			ORDER BY task_queue, node, visible_after LIMIT 1)),
+		(` + firstOfRoute + ` AND namespace > seen.namespace
+			ORDER BY namespace, task_queue, node, visible_after LIMIT 1))
+	FROM route CROSS JOIN outbox AS seen ON seen.id = route.id
+)
+SELECT CAST(namespace || char(0) || task_queue || char(0) || ifnull(node, '') AS BLOB)
+FROM route CROSS JOIN outbox ON outbox.id = route.id
+WHERE visible_after <= ?1 AND typeof(namespace) = 'text' AND typeof(task_queue) = 'text' AND typeof(node) <> 'blob'`
+
+	firstOfRoute = `SELECT id FROM outbox INDEXED BY outbox_route WHERE status = 'pending'`
+)
+
+// UnsettledWorkflows returns the workflows that have at least one live row,
+// sorted.
+func (s *Store) UnsettledWorkflows(ctx context.Context) ([]uuid.UUID, error) {
+	var texts []string
+	err := s.read(ctx, "unsettled workflows", func(tx Tx) (err error) {
+		texts, err = queryTexts(ctx, tx, unsettledWorkflows)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	var workflows []uuid.UUID
+	for _, text := range texts {
+		// A row with another text is undecodable; its claim buries it.
+		if id, err := decodeUUID(text); err == nil {
+			workflows = append(workflows, id)
+		}
+	}
+	return workflows, nil
+}
+
+const unsettledWorkflows = `SELECT DISTINCT CAST(workflow_id AS BLOB) FROM outbox INDEXED BY outbox_live
+WHERE status IN ` + liveStatus + ` ORDER BY workflow_id`
+
+// NextVisible returns when the earliest pending row falls due, which may be in
+// the past. ok is false if no row is pending.
+func (s *Store) NextVisible(ctx context.Context) (at time.Time, ok bool, err error) {
+	var texts []string
+	err = s.read(ctx, "next visible", func(tx Tx) error {
+		texts, err = queryTexts(ctx, tx, nextVisible)
+		return err
+	})
+	if err != nil || len(texts) == 0 {
+		return time.Time{}, false, err
+	}
+	at, err = decodeInstant(texts[0])
+	return at, err == nil, err
+}
+
+// nextVisible passes over days that no calendar has, such as February 30th.
+const nextVisible = `SELECT CAST(visible_after AS BLOB) FROM outbox INDEXED BY outbox_due
+WHERE status = 'pending' AND datetime(substr(visible_after, 1, 19)) = replace(substr(visible_after, 1, 19), 'T', ' ')
+ORDER BY visible_after LIMIT 1`

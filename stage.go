@@ -1,0 +1,420 @@
+package outbox
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// Append stages rows and returns the keys of those it passed over because a
+// row with that key exists, whatever its state: each once, in the order given.
+// The same key twice in one call is stored once. With nothing to stage it does
+// nothing.
+//
+// It fills in zero fields: DispatchKey from WorkflowID and Ordinal, Namespace
+// and TaskQueue with DefaultRoute, Status with Pending, VisibleAfter and
+// CreatedAt with now, FinishedAt of a settled row with now. A row may come
+// claimed (with ClaimedAt or without) and starts with fence 1 then; or settled,
+// to be imported. ID and Fence are given by the store.
+//
+// It returns an InvalidError, with nothing stored, if a row's text is not valid
+// UTF-8 or holds a NUL, its activity type is empty, its workflow id nil, its
+// ordinal beyond 2^63-1, its status unknown, its ClaimedAt set without status
+// Claimed, or an instant outside the years 0000 to 9999. It returns ErrTooLarge
+// for a payload of more than about a gigabyte (on a server: 4.99 MB), or texts
+// of more than 512 KiB in one row.
+//
+// If the process dies, all rows of the call are stored or none.
+func (s *Store) Append(ctx context.Context, rows ...Row) (duplicates []string, err error) {
+	staged, err := prepareRows(rows)
+	if err != nil || len(staged) == 0 {
+		return nil, err
+	}
+	err = s.write(ctx, "append", func(tx *sql.Conn, now string) error {
+		duplicates, err = appendRows(ctx, tx, now, staged)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return duplicates, nil
+}
+
+// AppendTx is Append within the caller's transaction: the rows are staged when
+// that commits. If it fails, the transaction is as it was before the call.
+func (s *Store) AppendTx(ctx context.Context, tx Tx, rows ...Row) (duplicates []string, err error) {
+	staged, err := prepareRows(rows)
+	if err != nil || len(staged) == 0 {
+		return nil, err
+	}
+	err = s.savepointed(ctx, "append", tx, func(tx Tx, now string) error {
+		duplicates, err = appendRows(ctx, tx, now, staged)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return duplicates, nil
+}
+
+// Rearm makes rows pending again from any state, for crash recovery and for
+// workflows that are reopened. An unknown key is inserted with all the row's
+// fields, as pending. A known row becomes pending with the given VisibleAfter
+// (zero: now); its claim, last error and finish are cleared, its fence grows, so
+// that claims handed out before are lost, and everything else is kept. Of the
+// same key twice in one call the first row counts.
+//
+// Input is checked as by Append. If the process dies, all rows are rearmed or
+// none; rearming them again is harmless, but loses the claims made in between.
+func (s *Store) Rearm(ctx context.Context, rows ...Row) error {
+	staged, err := prepareRearm(rows)
+	if err != nil || len(staged) == 0 {
+		return err
+	}
+	return s.write(ctx, "rearm", func(tx *sql.Conn, now string) error {
+		return rearmRows(ctx, tx, now, staged)
+	})
+}
+
+// RearmTx is Rearm within the caller's transaction. If it fails, the
+// transaction is as it was before the call.
+func (s *Store) RearmTx(ctx context.Context, tx Tx, rows ...Row) error {
+	staged, err := prepareRearm(rows)
+	if err != nil || len(staged) == 0 {
+		return err
+	}
+	return s.savepointed(ctx, "rearm", tx, func(tx Tx, now string) error {
+		return rearmRows(ctx, tx, now, staged)
+	})
+}
+
+// stagedRow is a valid row as it will be stored. Instants are encoded; an empty
+// one is now.
+type stagedRow struct {
+	Row
+	visibleAfter, claimedAt, createdAt, finishedAt string
+}
+
+// prepareRows fills in and checks rows. A key given twice is prepared once.
+func prepareRows(rows []Row) ([]stagedRow, error) {
+	staged := make([]stagedRow, 0, len(rows))
+	seen := make(map[string]bool, len(rows))
+	for i, row := range rows {
+		prepared, err := prepareRow(i, row)
+		if err != nil {
+			return nil, err
+		}
+		if !seen[prepared.DispatchKey] {
+			seen[prepared.DispatchKey] = true
+			staged = append(staged, prepared)
+		}
+	}
+	return staged, nil
+}
+
+func prepareRearm(rows []Row) ([]stagedRow, error) {
+	staged, err := prepareRows(rows)
+	for i := range staged {
+		row := &staged[i]
+		row.Status, row.LastError = Pending, ""
+		row.claimedAt, row.finishedAt = "", ""
+	}
+	return staged, err
+}
+
+// Bounds of what a database can hold. SQLite stops at a billion bytes a record,
+// less what the record needs for itself. A text is in several records at once,
+// and a claim returns all texts of a row in one.
+const (
+	maxPayload = 1_000_000_000 - 64
+	maxText    = 1 << 19
+)
+
+func prepareRow(index int, row Row) (stagedRow, error) {
+	staged := stagedRow{Row: row}
+	if staged.DispatchKey == "" {
+		staged.DispatchKey = DispatchKey(row.WorkflowID, row.Ordinal)
+	}
+	if staged.Namespace == "" {
+		staged.Namespace = DefaultRoute
+	}
+	if staged.TaskQueue == "" {
+		staged.TaskQueue = DefaultRoute
+	}
+	if staged.Status == "" {
+		staged.Status = Pending
+	}
+	invalid := func(field, reason string) (stagedRow, error) {
+		return stagedRow{}, &InvalidError{Index: index, DispatchKey: staged.DispatchKey, Field: field, Reason: reason}
+	}
+	texts := 0
+	for _, text := range []struct{ field, value string }{
+		{"DispatchKey", staged.DispatchKey},
+		{"Namespace", staged.Namespace},
+		{"TaskQueue", staged.TaskQueue},
+		{"Node", row.Node},
+		{"ActivityType", row.ActivityType},
+		{"Input.ContentType", row.Input.ContentType},
+	} {
+		if reason := textDefect(text.value); reason != "" {
+			return invalid(text.field, reason)
+		}
+		texts += len(text.value)
+	}
+	switch {
+	case row.ActivityType == "":
+		return invalid("ActivityType", "is empty")
+	case row.WorkflowID == uuid.Nil:
+		return invalid("WorkflowID", "is nil")
+	case int64(row.Ordinal) < 0:
+		return invalid("Ordinal", "is larger than 2^63-1")
+	case !staged.Status.known():
+		return invalid("Status", fmt.Sprintf("%.40q is none", row.Status))
+	case staged.Status != Claimed && !row.ClaimedAt.IsZero():
+		return invalid("ClaimedAt", "is set without status claimed")
+	case len(row.Input.Data) > maxPayload:
+		return stagedRow{}, fmt.Errorf("%w: payload of %d bytes at index %d (%s)",
+			ErrTooLarge, len(row.Input.Data), index, quoteKey(staged.DispatchKey))
+	case texts > maxText:
+		return stagedRow{}, fmt.Errorf("%w: texts of %d bytes at index %d (%s)",
+			ErrTooLarge, texts, index, quoteKey(staged.DispatchKey))
+	}
+	staged.LastError = cleanText(row.LastError)
+
+	for _, instant := range []struct {
+		field string
+		at    time.Time
+		text  *string
+	}{
+		{"VisibleAfter", row.VisibleAfter, &staged.visibleAfter},
+		{"ClaimedAt", row.ClaimedAt, &staged.claimedAt},
+		{"CreatedAt", row.CreatedAt, &staged.createdAt},
+		{"FinishedAt", row.FinishedAt, &staged.finishedAt},
+	} {
+		if instant.at.IsZero() {
+			continue
+		}
+		text, ok := encodeInstant(instant.at)
+		if !ok {
+			return invalid(instant.field, outsideYears)
+		}
+		*instant.text = text
+	}
+	return staged, nil
+}
+
+// A statement takes this many rows or bytes of payload, whichever comes first:
+// parsing costs more with more rows, a call of the driver with fewer.
+const (
+	rowsPerStatement  = 100
+	bytesPerStatement = 32 << 20
+)
+
+// statementBatches calls fn with rows in batches that fit one statement.
+func statementBatches(ctx context.Context, rows []stagedRow, fn func([]stagedRow) error) error {
+	for len(rows) > 0 {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		n, size := 0, 0
+		for n < len(rows) && n < rowsPerStatement && (n == 0 || size+len(rows[n].Input.Data) <= bytesPerStatement) {
+			size += len(rows[n].Input.Data)
+			n++
+		}
+		if err := fn(rows[:n]); err != nil {
+			return err
+		}
+		rows = rows[n:]
+	}
+	return nil
+}
+
+func appendRows(ctx context.Context, tx Tx, now string, rows []stagedRow) (duplicates []string, err error) {
+	err = statementBatches(ctx, rows, func(batch []stagedRow) error {
+		inserted, err := insertRows(ctx, tx, now, batch, onConflictKeep)
+		if err != nil {
+			return err
+		}
+		for i := range batch {
+			if _, ok := inserted[batch[i].DispatchKey]; !ok {
+				duplicates = append(duplicates, batch[i].DispatchKey)
+			}
+		}
+		return insertPayloads(ctx, tx, batch, inserted)
+	})
+	return duplicates, err
+}
+
+func rearmRows(ctx context.Context, tx Tx, now string, rows []stagedRow) error {
+	return statementBatches(ctx, rows, func(batch []stagedRow) error {
+		inserted, err := insertRows(ctx, tx, now, batch, onConflictRearm)
+		if err != nil {
+			return err
+		}
+		return insertPayloads(ctx, tx, batch, inserted)
+	})
+}
+
+// insertColumns are the columns that a staged row sets. Texts of the caller's
+// are bound; the others are written into the statement, since each value bound
+// costs.
+const insertColumns = `INSERT INTO outbox (
+	dispatch_key, activity_type, input, namespace, task_queue, node, content_type,
+	workflow_id, ordinal, status, attempt, visible_after, claimed_at, run_id, fence, last_error, created_at, finished_at)
+VALUES `
+
+const (
+	// Only a taken key is passed over; any other constraint is an error,
+	// which INSERT OR IGNORE would swallow.
+	onConflictKeep = ` ON CONFLICT (dispatch_key) DO NOTHING`
+
+	// A new row has fence 0 here, so the fence tells it from one rearmed.
+	onConflictRearm = ` ON CONFLICT (dispatch_key) DO UPDATE SET status = 'pending', visible_after = excluded.visible_after,
+	claimed_at = NULL, last_error = NULL, finished_at = NULL, fence = outbox.fence + 1`
+
+	returningKeys = ` RETURNING id, CAST(dispatch_key AS BLOB), fence`
+)
+
+// insertRows stores rows, but for large payloads, and returns the ids of those
+// that are new, by key.
+func insertRows(ctx context.Context, tx Tx, now string, rows []stagedRow, onConflict string) (map[string]int64, error) {
+	var (
+		statement strings.Builder
+		args      = make([]any, 0, 8*len(rows))
+	)
+	statement.WriteString(insertColumns)
+	for i := range rows {
+		if i > 0 {
+			statement.WriteByte(',')
+		}
+		args = rows[i].writeValues(&statement, args, now)
+	}
+	statement.WriteString(onConflict)
+	statement.WriteString(returningKeys)
+
+	inserted := make(map[string]int64, len(rows))
+	err := query(ctx, tx, statement.String(), args, func(returned *sql.Rows) error {
+		var (
+			id, fence int64
+			key       []byte
+		)
+		if err := returned.Scan(&id, &key, &fence); err != nil {
+			return err
+		}
+		if onConflict == onConflictKeep || fence == 0 {
+			inserted[string(key)] = id
+		}
+		return nil
+	})
+	return inserted, err
+}
+
+// writeValues writes one row of a VALUES list.
+func (r *stagedRow) writeValues(statement *strings.Builder, args []any, now string) []any {
+	statement.WriteString("(?,?,")
+	args = append(args, r.DispatchKey, r.ActivityType)
+	if r.large() {
+		statement.WriteString("NULL")
+	} else if len(r.Input.Data) == 0 {
+		statement.WriteString("x''") // a nil slice would be bound as NULL
+	} else {
+		statement.WriteByte('?')
+		args = append(args, r.Input.Data)
+	}
+	statement.WriteString(",?,?,")
+	args = append(args, r.Namespace, r.TaskQueue)
+	if r.Node == "" {
+		statement.WriteString("NULL")
+	} else {
+		statement.WriteByte('?')
+		args = append(args, r.Node)
+	}
+	statement.WriteString(",?,'")
+	args = append(args, r.Input.ContentType)
+
+	fence := 0
+	if r.Status == Claimed {
+		fence = 1
+	}
+	finishedAt := ""
+	if r.Status.terminal() {
+		finishedAt = cmp.Or(r.finishedAt, now)
+	}
+	statement.WriteString(r.WorkflowID.String())
+	statement.WriteString("',")
+	statement.WriteString(strconv.FormatUint(r.Ordinal, 10))
+	statement.WriteString(",'")
+	statement.WriteString(string(r.Status))
+	statement.WriteString("',")
+	statement.WriteString(strconv.FormatUint(uint64(r.Attempt), 10))
+	statement.WriteString(",'")
+	statement.WriteString(cmp.Or(r.visibleAfter, now))
+	statement.WriteString("',")
+	writeOptional(statement, r.claimedAt)
+	statement.WriteByte(',')
+	if r.RunID.Valid {
+		writeOptional(statement, r.RunID.UUID.String())
+	} else {
+		statement.WriteString("NULL")
+	}
+	statement.WriteByte(',')
+	statement.WriteString(strconv.Itoa(fence))
+	if r.LastError == "" {
+		statement.WriteString(",NULL,'")
+	} else {
+		statement.WriteString(",?,'")
+		args = append(args, r.LastError)
+	}
+	statement.WriteString(cmp.Or(r.createdAt, now))
+	statement.WriteString("',")
+	writeOptional(statement, finishedAt)
+	statement.WriteByte(')')
+	return args
+}
+
+// writeOptional writes an instant or a UUID, or NULL if it is empty.
+func writeOptional(statement *strings.Builder, text string) {
+	if text == "" {
+		statement.WriteString("NULL")
+		return
+	}
+	statement.WriteByte('\'')
+	statement.WriteString(text)
+	statement.WriteByte('\'')
+}
+
+func (r *stagedRow) large() bool { return len(r.Input.Data) > inlineLimit }
+
+// insertPayloads stores the large payloads of the rows that are new. What is
+// left of a row that was replaced behind the triggers' back is overwritten.
+func insertPayloads(ctx context.Context, tx Tx, rows []stagedRow, inserted map[string]int64) error {
+	var (
+		statement strings.Builder
+		args      []any
+	)
+	for i := range rows {
+		id, ok := inserted[rows[i].DispatchKey]
+		if !ok || !rows[i].large() {
+			continue
+		}
+		if len(args) == 0 {
+			statement.WriteString("INSERT INTO outbox_payload (id, data) VALUES ")
+		} else {
+			statement.WriteByte(',')
+		}
+		fmt.Fprintf(&statement, "(%d,?)", id)
+		args = append(args, rows[i].Input.Data)
+	}
+	if len(args) == 0 {
+		return nil
+	}
+	statement.WriteString(" ON CONFLICT (id) DO UPDATE SET data = excluded.data")
+	_, err := tx.ExecContext(ctx, statement.String(), args...)
+	return err
+}

@@ -1,0 +1,321 @@
+package outbox
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// Complete settles rows as Done. See the package documentation for what a
+// fence decides: a fenced ref that has lost its row is reported in a
+// ClaimLostError after the others of the call were stored, while one that this
+// very claim has completed before is a success. Without refs it does nothing.
+//
+// If the process dies, all of the call is stored or nothing; calling again is
+// safe.
+func (s *Store) Complete(ctx context.Context, refs ...Ref) error {
+	return s.transition(ctx, complete, refs)
+}
+
+// CompleteTx is Complete within the caller's transaction. A ClaimLostError
+// leaves the other refs of the call completed in it; any other error leaves the
+// transaction as it was before the call.
+func (s *Store) CompleteTx(ctx context.Context, tx Tx, refs ...Ref) error {
+	if err := checkRefs(refs); err != nil || len(refs) == 0 {
+		return err
+	}
+	return s.savepointed(ctx, complete.op, tx, func(tx Tx, now string) error {
+		return complete.apply(ctx, tx, now, refs)
+	})
+}
+
+// Retry makes a live row pending again, not to be claimed before visibleAfter
+// (zero: now), with the given attempt and the text of cause as its last error.
+// Repeated with the same fence it applies again. Errors are those of Complete.
+func (s *Store) Retry(ctx context.Context, ref Ref, attempt uint32, visibleAfter time.Time, cause error) error {
+	after, err := checkInstant("visibleAfter", visibleAfter)
+	if err != nil {
+		return err
+	}
+	change := retry
+	change.at = after
+	change.args = []any{int64(attempt), errorText(cause)}
+	return s.transition(ctx, change, []Ref{ref})
+}
+
+// Fail settles a live row as Failed, a dead letter, with the text of cause as
+// its last error: valid UTF-8 without NULs, at most 8 KiB. Errors are those of
+// Complete.
+func (s *Store) Fail(ctx context.Context, ref Ref, cause error) error {
+	change := fail
+	change.args = []any{errorText(cause)}
+	return s.transition(ctx, change, []Ref{ref})
+}
+
+// Cancel settles rows as Cancelled. Errors are those of Complete.
+func (s *Store) Cancel(ctx context.Context, refs ...Ref) error {
+	return s.transition(ctx, cancel, refs)
+}
+
+// transition is one change of state. They differ in what they set, and in the
+// states they apply to.
+type transition struct {
+	op   string
+	set  string // ?1 is at, ?2 the refs, args what follows
+	from string
+	to   Status
+	at   string // empty: now
+	args []any
+}
+
+const liveStatus = `('pending', 'claimed')`
+
+var (
+	complete = transition{op: "complete", to: Done, from: liveStatus,
+		set: `status = 'done', claimed_at = NULL, finished_at = ?1`}
+	cancel = transition{op: "cancel", to: Cancelled, from: liveStatus,
+		set: `status = 'cancelled', claimed_at = NULL, finished_at = ?1`}
+	fail = transition{op: "fail", to: Failed, from: liveStatus,
+		set: `status = 'failed', claimed_at = NULL, finished_at = ?1, last_error = nullif(?3, '')`}
+	retry = transition{op: "retry", to: Pending, from: liveStatus,
+		set: `status = 'pending', claimed_at = NULL, visible_after = ?1, attempt = ?3, last_error = nullif(?4, '')`}
+	extend = transition{op: "extend", to: Claimed, from: `('claimed')`,
+		set: `claimed_at = ?1`}
+)
+
+func (s *Store) transition(ctx context.Context, change transition, refs []Ref) error {
+	if err := checkRefs(refs); err != nil || len(refs) == 0 {
+		return err
+	}
+	var lost error
+	err := s.write(ctx, change.op, func(tx *sql.Conn, now string) error {
+		err := change.apply(ctx, tx, now, refs)
+		if errors.Is(err, ErrClaimLost) {
+			lost, err = err, nil // the others are stored
+		}
+		return err
+	})
+	return cmp.Or(err, lost)
+}
+
+const (
+	// givenRefs are the refs of a call, in the order given.
+	givenRefs = `(SELECT key AS position, value ->> 0 AS dispatch_key, value ->> 1 AS fence FROM json_each(?2)) AS ref`
+
+	// CROSS JOIN keeps the planner from walking the rows and searching the refs.
+	matchedRows = `SELECT outbox.id FROM ` + givenRefs + ` CROSS JOIN outbox INDEXED BY outbox_key
+	ON outbox.dispatch_key = ref.dispatch_key
+WHERE (ref.fence = 0 OR outbox.fence = ref.fence) AND outbox.status IN `
+
+	// lostRefs are the fenced refs whose rows are not, with that very fence,
+	// in the state asked for, whether they came there just now or before.
+	lostRefs = `SELECT ref.position FROM ` + givenRefs + ` LEFT JOIN outbox INDEXED BY outbox_key
+	ON outbox.dispatch_key = ref.dispatch_key AND outbox.fence = ref.fence AND outbox.status = ?1
+WHERE ref.fence <> 0 AND outbox.id IS NULL ORDER BY ref.position`
+)
+
+// apply makes the change in one statement for all refs, or a few if their keys
+// are long. A second one finds out which refs are lost, if any can be.
+func (change transition) apply(ctx context.Context, tx Tx, now string, refs []Ref) error {
+	var lost []string
+	for batch := range refBatches(refs) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		encoded := encodeRefs(batch)
+		changed, err := countRows(ctx, tx,
+			`UPDATE outbox SET `+change.set+` WHERE id IN (`+matchedRows+change.from+`) RETURNING 1`,
+			append([]any{cmp.Or(change.at, now), encoded}, change.args...)...)
+		if err != nil {
+			return err
+		}
+		if changed == len(batch) || !slices.ContainsFunc(batch, func(ref Ref) bool { return ref.Fence != 0 }) {
+			continue
+		}
+		positions, err := queryInts(ctx, tx, lostRefs, string(change.to), encoded)
+		if err != nil {
+			return err
+		}
+		for _, position := range positions {
+			lost = append(lost, batch[position].DispatchKey)
+		}
+	}
+	if len(lost) > 0 {
+		return &ClaimLostError{DispatchKeys: unique(lost)}
+	}
+	return nil
+}
+
+func checkRefs(refs []Ref) error {
+	for i, ref := range refs {
+		if reason := textDefect(ref.DispatchKey); reason != "" {
+			return &InvalidError{Index: i, DispatchKey: ref.DispatchKey, Field: "DispatchKey", Reason: reason}
+		}
+	}
+	return nil
+}
+
+// SettleWorkflow cancels all live rows of a workflow and returns their keys,
+// sorted: none if it has no live row.
+//
+// If the process dies, all of them are cancelled or none.
+func (s *Store) SettleWorkflow(ctx context.Context, workflowID uuid.UUID) (keys []string, err error) {
+	if err := checkWorkflow(workflowID); err != nil {
+		return nil, err
+	}
+	err = s.write(ctx, "settle workflow", func(tx *sql.Conn, now string) error {
+		keys, err = settleWorkflow(ctx, tx, now, workflowID)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return keys, nil
+}
+
+// SettleWorkflowTx is SettleWorkflow within the caller's transaction. If it
+// fails, the transaction is as it was before the call.
+func (s *Store) SettleWorkflowTx(ctx context.Context, tx Tx, workflowID uuid.UUID) (keys []string, err error) {
+	if err := checkWorkflow(workflowID); err != nil {
+		return nil, err
+	}
+	err = s.savepointed(ctx, "settle workflow", tx, func(tx Tx, now string) error {
+		keys, err = settleWorkflow(ctx, tx, now, workflowID)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return keys, nil
+}
+
+const settleLive = `UPDATE outbox INDEXED BY outbox_live SET status = 'cancelled', claimed_at = NULL, finished_at = ?1
+WHERE workflow_id = ?2 AND status IN ` + liveStatus + ` RETURNING CAST(dispatch_key AS BLOB)`
+
+func settleWorkflow(ctx context.Context, tx Tx, now string, workflowID uuid.UUID) ([]string, error) {
+	keys, err := queryTexts(ctx, tx, settleLive, now, workflowID.String())
+	slices.Sort(keys)
+	return keys, err
+}
+
+// Requeue makes failed rows pending again, visible now, with attempt 0, their
+// last error and finish cleared and their fence grown: the operator's redrive
+// of dead letters. It returns how many there were; keys of other rows and of
+// none are passed over.
+//
+// If the process dies, all of the call is stored or nothing.
+func (s *Store) Requeue(ctx context.Context, dispatchKeys ...string) (requeued int, err error) {
+	if err := checkKeys(dispatchKeys); err != nil || len(dispatchKeys) == 0 {
+		return 0, err
+	}
+	refs := make([]Ref, len(dispatchKeys))
+	for i, key := range dispatchKeys {
+		refs[i].DispatchKey = key
+	}
+	err = s.write(ctx, "requeue", func(tx *sql.Conn, now string) error {
+		for batch := range refBatches(refs) {
+			n, err := countRows(ctx, tx, requeueFailed, now, encodeRefs(batch))
+			if err != nil {
+				return err
+			}
+			requeued += n
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	return requeued, nil
+}
+
+const requeueFailed = `UPDATE outbox SET status = 'pending', attempt = 0, visible_after = ?1,
+	last_error = NULL, finished_at = NULL, fence = fence + 1
+WHERE id IN (` + matchedRows + `('failed')) RETURNING 1`
+
+// Purge deletes up to limit settled rows that finished strictly before the
+// given instant, the oldest first, with their payloads, and returns how many.
+// Limit 0 does nothing; a negative one is an ErrInvalid.
+//
+// A purged key can be appended anew and its fence starts again, so what is kept
+// is the horizon of idempotency and of fencing: keep rows for longer than a
+// duplicate or a late claimer may take to show up.
+//
+// If the process dies, all of the rows are gone or none.
+func (s *Store) Purge(ctx context.Context, finishedBefore time.Time, limit int) (purged int, err error) {
+	if err := checkLimit(limit); err != nil {
+		return 0, err
+	}
+	before, ok := encodeInstant(finishedBefore)
+	if !ok {
+		return 0, &InvalidError{Index: -1, Field: "finishedBefore", Reason: outsideYears}
+	}
+	if limit == 0 {
+		return 0, nil
+	}
+	err = s.write(ctx, "purge", func(tx *sql.Conn, _ string) error {
+		for purged < limit {
+			page := min(limit-purged, purgePage)
+			n, err := countRows(ctx, tx, purgeFinished, before, page)
+			if err != nil {
+				return err
+			}
+			purged += n
+			if n < page {
+				break
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	return purged, nil
+}
+
+// purgePage bounds what one statement of a Purge collects in memory.
+const purgePage = 1000
+
+const purgeFinished = `DELETE FROM outbox WHERE id IN (
+	SELECT id FROM outbox INDEXED BY outbox_finished WHERE finished_at < ?1 ORDER BY finished_at LIMIT ?2)
+RETURNING 1`
+
+func checkWorkflow(workflowID uuid.UUID) error {
+	if workflowID == uuid.Nil {
+		return &InvalidError{Index: -1, Field: "workflowID", Reason: "is nil"}
+	}
+	return nil
+}
+
+// refBatches yields refs in batches that fit one argument of a statement, and
+// is one batch but for tens of thousands of refs or very long keys.
+func refBatches(refs []Ref) func(yield func([]Ref) bool) {
+	const most = 1 << 20
+	return func(yield func([]Ref) bool) {
+		for len(refs) > 0 {
+			n, size := 0, 0
+			for n < len(refs) && (n == 0 || size+len(refs[n].DispatchKey) <= most) {
+				size += len(refs[n].DispatchKey) + 24
+				n++
+			}
+			if !yield(refs[:n]) {
+				return
+			}
+			refs = refs[n:]
+		}
+	}
+}
+
+// unique returns list without repetitions, in order.
+func unique(list []string) []string {
+	seen := make(map[string]bool, len(list))
+	return slices.DeleteFunc(list, func(text string) bool {
+		repeated := seen[text]
+		seen[text] = true
+		return repeated
+	})
+}
