@@ -26,7 +26,8 @@ const (
 // packedColumns reads the columns of a row, but for its payload, as one blob:
 // drivers charge for every value, and try to read every text as an instant
 // ("2024-01-01" would come back as a time.Time). No stored text holds a NUL,
-// so NULs can part the fields. The first field names a column whose value is
+// so NULs can part the fields; free texts come last, so that one that does hold
+// a NUL spoils no other field. The first field names a column whose value is
 // not of its type, if one is.
 const packedColumns = `
 	CAST(CASE
@@ -42,12 +43,11 @@ const packedColumns = `
 		WHEN typeof(content_type) = 'blob' THEN 'content_type'
 		WHEN typeof(fence) <> 'integer' THEN 'fence'
 		ELSE '' END
-	|| char(0) || id || char(0) || dispatch_key || char(0) || workflow_id || char(0) || ordinal
-	|| char(0) || activity_type || char(0) || status || char(0) || attempt || char(0) || visible_after
-	|| char(0) || ifnull(claimed_at, '') || char(0) || ifnull(run_id, '')
-	|| char(0) || namespace || char(0) || task_queue || char(0) || ifnull(node, '')
-	|| char(0) || (content_type IS NULL) || char(0) || ifnull(content_type, '') || char(0) || fence
-	|| char(0) || ifnull(last_error, '') || char(0) || created_at || char(0) || ifnull(finished_at, '') AS BLOB)`
+	|| char(0) || id || char(0) || ordinal || char(0) || status || char(0) || attempt || char(0) || fence
+	|| char(0) || visible_after || char(0) || ifnull(claimed_at, '') || char(0) || created_at || char(0) || ifnull(finished_at, '')
+	|| char(0) || (content_type IS NULL) || char(0) || dispatch_key || char(0) || workflow_id || char(0) || ifnull(run_id, '')
+	|| char(0) || namespace || char(0) || task_queue || char(0) || ifnull(node, '') || char(0) || activity_type
+	|| char(0) || ifnull(content_type, '') || char(0) || ifnull(last_error, '') AS BLOB)`
 
 // A row is read as three values: the packed columns, the payload, and whether
 // the payload is still missing. SQL tells the last, since a driver may read an
@@ -69,28 +69,28 @@ const (
 	payloadMissing = `input IS NULL AND NOT EXISTS (SELECT 1 FROM outbox_payload WHERE outbox_payload.id = outbox.id)`
 )
 
-// Positions in the packed columns.
+// Positions in packedColumns.
 const (
 	fieldMistyped = iota
 	fieldID
-	fieldDispatchKey
-	fieldWorkflowID
 	fieldOrdinal
-	fieldActivityType
 	fieldStatus
 	fieldAttempt
+	fieldFence
 	fieldVisibleAfter
 	fieldClaimedAt
+	fieldCreatedAt
+	fieldFinishedAt
+	fieldEnveloped
+	fieldDispatchKey
+	fieldWorkflowID
 	fieldRunID
 	fieldNamespace
 	fieldTaskQueue
 	fieldNode
-	fieldEnveloped
+	fieldActivityType
 	fieldContentType
-	fieldFence
 	fieldLastError
-	fieldCreatedAt
-	fieldFinishedAt
 	fieldCount
 )
 
@@ -135,39 +135,28 @@ func rowsOf(stored []storedRow) []Row {
 
 // decodeRow always knows at least the ID, which says where the defect is.
 func decodeRow(packed, payload []byte, elsewhere bool) storedRow {
-	var (
-		row    = storedRow{elsewhere: elsewhere}
-		fields [fieldCount]string
-		rest   = string(packed)
-		n      = 0
-	)
-	for more := true; more; n++ {
-		var field string
-		field, rest, more = strings.Cut(rest, "\x00")
-		if n < fieldCount {
-			fields[n] = field
-		}
+	row := storedRow{elsewhere: elsewhere}
+	fields := strings.Split(string(packed), "\x00")
+	if len(fields) != fieldCount {
+		row.fail("row", errors.New("a text holds a NUL"))
+		fields = append(fields, make([]string, fieldCount)...)
+		clear(fields[fieldWorkflowID:]) // they are not where they seem
 	}
-	row.ID, _ = strconv.ParseInt(fields[fieldID], 10, 64)
-	row.DispatchKey = fields[fieldDispatchKey]
-	switch {
-	case fields[fieldMistyped] != "":
-		row.fail(fields[fieldMistyped], errors.New("is stored as another type"))
-	case n != fieldCount:
-		row.fail("row", errors.New("holds a NUL in a text"))
-	case !utf8.Valid(packed):
-		row.fail("row", errors.New("is not UTF-8"))
+	if mistyped := fields[fieldMistyped]; mistyped != "" {
+		row.fail(mistyped, errors.New("is stored as another type"))
 	}
-	if n != fieldCount {
-		return row // the fields behind the key are not where they seem
+	if !utf8.Valid(packed) {
+		row.fail("row", errors.New("a text is not UTF-8"))
 	}
 
 	var err error
-	if row.WorkflowID, err = decodeUUID(fields[fieldWorkflowID]); err != nil {
-		row.fail("workflow_id", err)
-	}
+	row.ID, _ = strconv.ParseInt(fields[fieldID], 10, 64)
 	if row.Ordinal, err = strconv.ParseUint(fields[fieldOrdinal], 10, 63); err != nil {
 		row.fail("ordinal", err)
+	}
+	row.Status = Status(fields[fieldStatus])
+	if !row.Status.known() {
+		row.fail("status", fmt.Errorf("%.40q is none", row.Status))
 	}
 	attempt, err := strconv.ParseUint(fields[fieldAttempt], 10, 32)
 	if row.Attempt = uint32(attempt); err != nil {
@@ -176,29 +165,30 @@ func decodeRow(packed, payload []byte, elsewhere bool) storedRow {
 	if row.Fence, err = strconv.ParseInt(fields[fieldFence], 10, 64); err != nil || row.Fence < 0 {
 		row.fail("fence", fmt.Errorf("%q is out of range", fields[fieldFence]))
 	}
-	if fields[fieldRunID] != "" {
-		if row.RunID.UUID, err = uuid.Parse(fields[fieldRunID]); err != nil {
-			row.fail("run_id", err)
-		}
-		row.RunID.Valid = err == nil
-	}
 	row.decodeInstant(&row.VisibleAfter, "visible_after", fields[fieldVisibleAfter])
 	row.decodeInstant(&row.ClaimedAt, "claimed_at", fields[fieldClaimedAt])
 	row.decodeInstant(&row.CreatedAt, "created_at", fields[fieldCreatedAt])
 	row.decodeInstant(&row.FinishedAt, "finished_at", fields[fieldFinishedAt])
-	row.ActivityType = fields[fieldActivityType]
-	if row.ActivityType == "" {
-		row.fail("activity_type", errors.New("is empty"))
+
+	row.DispatchKey = fields[fieldDispatchKey]
+	if row.WorkflowID, err = decodeUUID(fields[fieldWorkflowID]); err != nil {
+		row.fail("workflow_id", err)
 	}
-	row.Status = Status(fields[fieldStatus])
-	if !row.Status.known() {
-		row.fail("status", fmt.Errorf("%q is none", row.Status))
+	if run := fields[fieldRunID]; run != "" {
+		if row.RunID.UUID, err = uuid.Parse(run); err != nil {
+			row.fail("run_id", err)
+		}
+		row.RunID.Valid = err == nil
 	}
 	row.Namespace = fields[fieldNamespace]
 	row.TaskQueue = fields[fieldTaskQueue]
 	row.Node = fields[fieldNode]
-	row.LastError = fields[fieldLastError]
+	row.ActivityType = fields[fieldActivityType]
+	if row.ActivityType == "" {
+		row.fail("activity_type", errors.New("is empty"))
+	}
 	row.Input.ContentType = fields[fieldContentType]
+	row.LastError = fields[fieldLastError]
 	row.enveloped = fields[fieldEnveloped] == "1"
 	if !elsewhere {
 		row.setPayload(payload)

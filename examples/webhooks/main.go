@@ -1,0 +1,164 @@
+// Webhooks is the main job of package outbox on real input: it stages webhook
+// deliveries, each in one transaction with a row of a history table, fans each
+// out to four subscribers, and delivers them over HTTP until every row is
+// settled, whatever goes wrong on the way. And much does: its receiver fails,
+// hangs and refuses, as others' servers will.
+//
+// Usage:
+//
+//	go run ./examples/webhooks [-input FILE] [-db FILE]
+//
+// Without -input it delivers a sample that is built in. Without -db its
+// database is a file in a temporary directory, which is removed at the end: a
+// file rather than memory, since a durable outbox is what this is about. With
+// -db the database is kept. Kill the program at any moment, by kill -9 if you
+// like, and run it again: it finishes the rest.
+//
+// Where to read on: scenario.go says who gets the deliveries and what goes
+// wrong; staging.go writes them; dispatch.go claims them and courier.go
+// delivers one; janitor.go takes back claims that went stale; report.go counts
+// and checks the result. receiver.go is the other side.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"example.com/outbox"
+	_ "github.com/tursodatabase/go-libsql"
+	"golang.org/x/sync/errgroup"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := command(ctx, os.Args[1:], os.Stdout)
+	interrupted := ctx.Err() != nil
+	stop()
+	switch {
+	case err == nil:
+	case errors.Is(err, flag.ErrHelp):
+		os.Exit(2)
+	case interrupted && errors.Is(err, context.Canceled):
+		fmt.Fprintln(os.Stderr, "webhooks: interrupted; with -db, another run finishes the rest")
+		os.Exit(130)
+	default:
+		fmt.Fprintln(os.Stderr, "webhooks:", err)
+		os.Exit(1)
+	}
+}
+
+// command is the program but for signals and exit status.
+func command(ctx context.Context, args []string, out io.Writer) error {
+	flags := flag.NewFlagSet("webhooks", flag.ContinueOnError)
+	input := flags.String("input", "", "deliver the webhooks of `FILE`, one JSON object a line, instead of the sample")
+	path := flags.String("db", "", "keep the database in `FILE`, and finish what it holds")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	deliveries, err := readDeliveries(*input)
+	if err != nil {
+		return err
+	}
+	if *path != "" {
+		return run(ctx, *path, deliveries, out)
+	}
+	dir, err := os.MkdirTemp("", "outbox-webhooks-")
+	if err != nil {
+		return err
+	}
+	err = run(ctx, filepath.Join(dir, "webhooks.db"), deliveries, out)
+	return errors.Join(err, os.RemoveAll(dir))
+}
+
+// run stages deliveries in the database at path, delivers all that the database
+// holds, and reports. What the receiver saw is kept beside the database.
+func run(ctx context.Context, path string, deliveries []delivery, out io.Writer) (err error) {
+	store, err := outbox.Open(ctx, "libsql", "file:"+path, nil)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", path, err)
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+
+	receipts, err := openReceipts(path + ".receipts")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, receipts.Close()) }()
+
+	roles := castRoles(deliveries)
+	server, err := startReceiver(receipts, roles.hangs)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, server.Close()) }()
+
+	if err := createHistory(ctx, store); err != nil {
+		return err
+	}
+	screen := newScreen(out)
+	progress, err := startProgress(ctx, store, deliveries, screen)
+	if err != nil {
+		return err
+	}
+	held := newHold(roles.held)
+	start := time.Now()
+	err = work(ctx, store, deliveries, newCourier(store, server.URL(), roles.stops, progress), held, progress)
+	took := time.Since(start)
+	screen.close()
+	if err != nil {
+		return err
+	}
+
+	total, problems, err := audit(ctx, store, deliveries, receipts)
+	if err != nil {
+		return err
+	}
+	problems = append(problems, checkHold(receipts, held, start)...)
+	if err := writeReport(out, progress.figures(), total, took); err != nil {
+		return err
+	}
+	if len(problems) > 0 {
+		return &checkError{problems}
+	}
+	_, err = fmt.Fprintln(out, "check passed: every row is settled; the receiver saw each delivered row, and none after it was settled")
+	return err
+}
+
+// work stages and delivers at the same time, and returns when every row is
+// settled, ctx ends or anything fails. An error of the store ends the run:
+// there is nothing to clean up, since the next run goes on where it ended.
+func work(ctx context.Context, store *outbox.Store, deliveries []delivery, courier *courier, held *hold, progress *progress) error {
+	defer courier.Close()
+
+	// Whatever is claimed now was claimed by a process that is dead: a
+	// database is meant for one run at a time. Were another alive, its fences
+	// would be too, so a row might be delivered twice but not settled twice.
+	if err := recoverClaims(ctx, store, progress); err != nil {
+		return err
+	}
+	staged := make(chan struct{})
+	janitor := janitor{store: store, progress: progress, staged: staged, drained: make(chan struct{})}
+
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		defer close(staged)
+		return stage(ctx, store, deliveries, progress)
+	})
+	group.Go(func() error { return held.release(ctx, janitor.drained, progress) })
+	group.Go(func() error { return janitor.run(ctx) })
+	for _, dispatcher := range dispatchers(store, courier, held) {
+		group.Go(func() error { return dispatcher.run(ctx, janitor.drained) })
+	}
+	return group.Wait()
+}

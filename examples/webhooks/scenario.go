@@ -1,0 +1,86 @@
+package main
+
+import (
+	"hash/fnv"
+	"net/http"
+	"time"
+
+	"example.com/outbox"
+	"github.com/google/uuid"
+)
+
+// Times are short, so that a run takes seconds. Real leases are minutes.
+const (
+	lease      = 500 * time.Millisecond // a claim that is older was lost with its claimer
+	leaseCheck = 50 * time.Millisecond  // how often the janitor looks for those
+	holdFor    = 750 * time.Millisecond // how long the held workflow stays on hold
+
+	// postTimeout should be shorter than the lease, so that no live dispatcher
+	// loses its claims. Here one shall, and be seen to do no harm.
+	postTimeout = 10 * time.Second
+
+	batchSize   = 8  // rows a dispatcher claims at once
+	maxAttempts = 5  // dispatches of a row before it is a dead letter
+	pageSize    = 50 // rows or claims taken from the store at once
+)
+
+// subscriber gets a copy of every delivery. Which one a row is for is told by
+// its ordinal, the index in subscribers; the scope is its route.
+type subscriber struct {
+	name  string
+	scope outbox.Scope
+}
+
+var subscribers = [...]subscriber{
+	{"audit", outbox.Scope{Namespace: "internal", TaskQueue: "bulk"}},
+	{"search", outbox.Scope{Namespace: "internal", TaskQueue: "express", Node: "indexer-1"}}, // its index is on that node
+	{"chat", outbox.Scope{Namespace: "partners", TaskQueue: "express"}},
+	{"legacy", outbox.Scope{Namespace: "partners", TaskQueue: "bulk"}},
+}
+
+// The subscribers with a part of their own.
+const (
+	toSearch = 1
+	toChat   = 2
+)
+
+// roles are the deliveries that something special happens to.
+type roles struct {
+	held  uuid.UUID // a workflow that is on hold at first
+	stops uuid.UUID // a workflow that is stopped once its first row is delivered
+	hangs string    // the dispatch key that the receiver hangs on
+}
+
+// castRoles gives the roles to the first deliveries, as far as there are any.
+func castRoles(deliveries []delivery) roles {
+	var roles roles
+	for i, delivery := range deliveries {
+		switch i {
+		case 0:
+			roles.stops = delivery.workflow
+		case 1:
+			roles.held = delivery.workflow
+		case 2:
+			roles.hangs = outbox.DispatchKey(delivery.workflow, toChat)
+		}
+	}
+	return roles
+}
+
+// troubleWith is what a receiver has against a request that it has got n times
+// before: the status it answers with, or 0 if nothing.
+func troubleWith(subscriber, event, key string, n int) int {
+	if subscriber == "legacy" {
+		switch event {
+		case "fork", "star", "watch":
+			return http.StatusGone // for good: no retry will help
+		}
+	}
+	hash := fnv.New32a()
+	hash.Write([]byte(key))
+	switch lot := hash.Sum32() % 20; {
+	case lot < 4 && n < 1, lot == 0 && n < 2:
+		return http.StatusServiceUnavailable // one key in five once, some of them twice
+	}
+	return 0
+}

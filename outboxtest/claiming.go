@@ -1,0 +1,306 @@
+package outboxtest
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"time"
+
+	"example.com/outbox"
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+)
+
+var claimingRules = []rule{
+	{"a claim takes the earliest due rows in order, by visible after and then key", func(s *suite) {
+		var rows []outbox.Row
+		for i, seconds := range []int{5, 3, 9, 3, 1, 8, 3, 2, 7, 6} {
+			row := s.row(i)
+			row.VisibleAfter = s.clock.Now().Add(-time.Duration(seconds) * time.Second)
+			rows = append(rows, row)
+		}
+		s.stage(rows...)
+		require.Equal(s.t, s.keys(2, 5, 8), keysOf(s.claim(3)))
+		require.Equal(s.t, s.keys(9, 0), keysOf(s.claim(2)))
+		require.Equal(s.t, s.keys(1, 3, 6, 7, 4), keysOf(s.claim(9)))
+		require.Empty(s.t, s.claim(9))
+	}},
+	{"a claimed row is claimed now, its fence has grown, and the rest is as it was", func(s *suite) {
+		s.stageN(1)
+		want := s.get(s.key(0))
+		s.clock.Advance(time.Second)
+		got := s.claimOne()
+		want.Status, want.ClaimedAt, want.Fence = outbox.Claimed, s.clock.Now(), 1
+		require.Equal(s.t, want, got)
+		require.Equal(s.t, want, s.get(s.key(0)))
+		require.Equal(s.t, outbox.Ref{DispatchKey: s.key(0), Fence: 1}, got.Ref())
+	}},
+	{"a row is not claimed before it falls due, and at that very instant it is", func(s *suite) {
+		row := s.row(0)
+		row.VisibleAfter = s.clock.Now().Add(time.Nanosecond)
+		s.stage(row)
+		require.Empty(s.t, s.claim(1))
+		s.clock.Advance(time.Nanosecond)
+		require.Len(s.t, s.claim(1), 1)
+	}},
+	{"limits", func(s *suite) {
+		s.stageN(5)
+		_, err := s.Claim(s.ctx, -1)
+		require.ErrorIs(s.t, err, outbox.ErrInvalid)
+		require.Empty(s.t, s.claim(0))
+		require.Len(s.t, s.claim(1<<40), 5)
+		_, err = s.ListStale(s.ctx, s.clock.Now(), -1)
+		require.ErrorIs(s.t, err, outbox.ErrInvalid)
+		_, err = s.RearmStale(s.ctx, s.clock.Now(), time.Time{}, -1)
+		require.ErrorIs(s.t, err, outbox.ErrInvalid)
+		_, err = s.Purge(s.ctx, s.clock.Now(), -1)
+		require.ErrorIs(s.t, err, outbox.ErrInvalid)
+		_, err = s.List(s.ctx, outbox.Filter{Limit: -1})
+		require.ErrorIs(s.t, err, outbox.ErrInvalid)
+	}},
+	{"rows of held workflows are passed over in place and stay pending", func(s *suite) {
+		held := uuid.New()
+		var rows []outbox.Row
+		for i := range 30 {
+			rows = append(rows, outbox.Row{WorkflowID: held, Ordinal: uint64(i), ActivityType: "send", VisibleAfter: s.clock.Now().Add(-time.Hour)})
+		}
+		s.stage(rows...)
+		s.stageN(3)
+		got, err := s.ClaimExcluding(s.ctx, 2, held, uuid.New())
+		require.NoError(s.t, err)
+		require.Equal(s.t, s.keys(0, 1), keysOf(got))
+		got, err = s.ClaimScopedExcluding(s.ctx, outbox.Scope{Namespace: "default", TaskQueue: "default"}, 9, uuid.New(), held)
+		require.NoError(s.t, err)
+		require.Equal(s.t, s.keys(2), keysOf(got))
+		got, err = s.ClaimExcluding(s.ctx, 9, held)
+		require.NoError(s.t, err)
+		require.Empty(s.t, got)
+		require.Len(s.t, s.claim(99), 30)
+	}},
+	{"a thousand workflows can be held at once", func(s *suite) {
+		var held []uuid.UUID
+		var rows []outbox.Row
+		for range 1000 {
+			held = append(held, uuid.New())
+			rows = append(rows, outbox.Row{WorkflowID: held[len(held)-1], ActivityType: "send", VisibleAfter: s.clock.Now().Add(-time.Hour)})
+		}
+		s.stage(rows...)
+		s.stageN(1)
+		got, err := s.ClaimExcluding(s.ctx, 10, held...)
+		require.NoError(s.t, err)
+		require.Equal(s.t, s.keys(0), keysOf(got))
+	}},
+	{"a scoped claim takes exactly the rows that the scope admits", func(s *suite) {
+		var rows []outbox.Row
+		for _, namespace := range []string{"a", "b", ""} {
+			for _, queue := range []string{"x", "y"} {
+				for _, node := range []string{"", "n1", "n2"} {
+					row := s.row(len(rows))
+					row.Namespace, row.TaskQueue, row.Node = namespace, queue, node
+					rows = append(rows, row)
+				}
+			}
+		}
+		s.stage(rows...)
+		for _, scope := range []outbox.Scope{
+			{Namespace: "a", TaskQueue: "x"},
+			{Namespace: "a", TaskQueue: "x", Node: "n1"},
+			{Namespace: "a", TaskQueue: "x", Node: "n2"},
+			{Namespace: "b", TaskQueue: "y", Node: "n2"},
+			{Namespace: "default", TaskQueue: "x"},
+			{Namespace: "A", TaskQueue: "x"},
+			{Namespace: "a", TaskQueue: "z"},
+		} {
+			var want []string
+			for _, row := range s.rows() {
+				if row.Status == outbox.Pending && scope.Admits(row) {
+					want = append(want, row.DispatchKey)
+				}
+			}
+			slices.Sort(want)
+			got, err := s.ClaimScoped(s.ctx, scope, 99)
+			require.NoError(s.t, err)
+			require.Equal(s.t, want, keysOf(got), "%+v", scope)
+		}
+	}},
+	{"a scoped claim merges pinned and unpinned rows in order", func(s *suite) {
+		var rows []outbox.Row
+		for i := range 8 {
+			row := s.row(i)
+			row.VisibleAfter = s.clock.Now().Add(time.Duration(i-10) * time.Second)
+			if i%2 == 1 {
+				row.Node = "n1"
+			}
+			rows = append(rows, row)
+		}
+		s.stage(rows...)
+		scope := outbox.Scope{Namespace: "default", TaskQueue: "default", Node: "n1"}
+		for _, want := range [][]string{s.keys(0, 1, 2), s.keys(3, 4, 5), s.keys(6, 7)} {
+			got, err := s.ClaimScoped(s.ctx, scope, 3)
+			require.NoError(s.t, err)
+			require.Equal(s.t, want, keysOf(got))
+		}
+	}},
+	{"what is not due, held or foreign in front never starves what is behind", func(s *suite) {
+		held := uuid.New()
+		var rows []outbox.Row
+		for i := range 200 {
+			rows = append(rows,
+				outbox.Row{WorkflowID: held, Ordinal: uint64(i), ActivityType: "send", VisibleAfter: s.clock.Now().Add(-time.Hour)},
+				outbox.Row{WorkflowID: s.workflow, Ordinal: uint64(1000 + i), ActivityType: "send", VisibleAfter: s.clock.Now().Add(time.Hour)},
+				outbox.Row{WorkflowID: s.workflow, Ordinal: uint64(2000 + i), ActivityType: "send", Namespace: "other", VisibleAfter: s.clock.Now().Add(-time.Hour)})
+		}
+		s.stage(rows...)
+		s.stageN(1)
+		got, err := s.ClaimScopedExcluding(s.ctx, outbox.Scope{Namespace: "default", TaskQueue: "default"}, 10, held)
+		require.NoError(s.t, err)
+		require.Equal(s.t, s.keys(0), keysOf(got))
+	}},
+	{"one large row does not make the claims of others fail", func(s *suite) {
+		large := s.row(0)
+		large.Input.Data = bytes.Repeat([]byte("0123456789abcdef"), 4_900_000/16)
+		s.stage(large, s.row(1))
+		rows := s.claim(2)
+		require.Len(s.t, rows, 2)
+		require.True(s.t, bytes.Equal(large.Input.Data, rows[0].Input.Data))
+		require.Equal(s.t, "input 1", string(rows[1].Input.Data))
+	}},
+	{"a claim grows with neither limit nor backlog", func(s *suite) {
+		s.stageN(1000)
+		for i := range 10 {
+			rows := s.claim(100)
+			require.Len(s.t, rows, 100, "claim %d", i)
+		}
+	}},
+	{"stale is claimed strictly before, in order of claimed-at and then key", func(s *suite) {
+		s.stageN(5)
+		var claimedAt []time.Time
+		for range 5 {
+			s.clock.Advance(time.Second)
+			claimedAt = append(claimedAt, s.clock.Now())
+			s.claim(1)
+		}
+		timeless := s.row(9)
+		timeless.Status = outbox.Claimed
+		s.stage(timeless)
+		stale, err := s.ListStale(s.ctx, claimedAt[3], 9)
+		require.NoError(s.t, err)
+		require.Equal(s.t, s.keys(0, 1, 2), keysOf(stale))
+		stale, err = s.ListStale(s.ctx, claimedAt[4].Add(time.Hour), 2)
+		require.NoError(s.t, err)
+		require.Equal(s.t, s.keys(0, 1), keysOf(stale))
+		require.Equal(s.t, s.get(s.key(1)), stale[1])
+	}},
+	{"rearm stale makes rows pending, keeps attempt and fence, and returns them", func(s *suite) {
+		row := s.row(0)
+		row.Attempt = 3
+		row.Input.Data = bytes.Repeat([]byte("x"), 2000)
+		s.stage(row)
+		s.stage(s.row(1))
+		claimed := s.claim(1)
+		s.clock.Advance(time.Minute)
+		s.claim(1)
+		visible := s.clock.Now().Add(time.Second)
+		rearmed, err := s.RearmStale(s.ctx, s.clock.Now(), visible, 9)
+		require.NoError(s.t, err)
+		want := claimed[0]
+		want.Status, want.VisibleAfter, want.ClaimedAt = outbox.Pending, visible, time.Time{}
+		require.Equal(s.t, []outbox.Row{want}, rearmed)
+		require.Equal(s.t, want, s.get(s.key(0)))
+		require.Equal(s.t, outbox.Claimed, s.status(s.key(1)))
+
+		rearmed, err = s.RearmStale(s.ctx, s.clock.Now(), visible, 9)
+		require.NoError(s.t, err)
+		require.Empty(s.t, rearmed, "once only")
+	}},
+	{"rearm stale without an instant is visible now", func(s *suite) {
+		s.stageN(1)
+		s.claimOne()
+		s.clock.Advance(time.Minute)
+		rearmed, err := s.RearmStale(s.ctx, s.clock.Now(), time.Time{}, 9)
+		require.NoError(s.t, err)
+		require.Equal(s.t, s.clock.Now(), rearmed[0].VisibleAfter)
+	}},
+	{"a row that finished after the scan stays finished", func(s *suite) {
+		s.stageN(1)
+		row := s.claimOne()
+		s.clock.Advance(time.Minute)
+		stale, err := s.ListStale(s.ctx, s.clock.Now(), 9)
+		require.NoError(s.t, err)
+		require.Len(s.t, stale, 1)
+		require.NoError(s.t, s.Complete(s.ctx, row.Ref()))
+		rearmed, err := s.RearmStale(s.ctx, s.clock.Now(), time.Time{}, 9)
+		require.NoError(s.t, err)
+		require.Empty(s.t, rearmed)
+		require.Equal(s.t, outbox.Done, s.status(s.key(0)))
+	}},
+	{"extend is a heartbeat: the row is stale later", func(s *suite) {
+		s.stageN(2)
+		rows := s.claim(2)
+		s.clock.Advance(time.Minute)
+		require.NoError(s.t, s.Extend(s.ctx, rows[0].Ref(), outbox.Ref{DispatchKey: rows[1].DispatchKey}))
+		stale, err := s.ListStale(s.ctx, s.clock.Now(), 9)
+		require.NoError(s.t, err)
+		require.Empty(s.t, stale)
+		require.Equal(s.t, s.clock.Now(), s.get(s.key(0)).ClaimedAt)
+		require.EqualValues(s.t, 1, s.get(s.key(0)).Fence)
+	}},
+	{"a stale claim that nobody took can be completed but not extended", func(s *suite) {
+		s.stageN(1)
+		row := s.claimOne()
+		s.clock.Advance(time.Minute)
+		_, err := s.RearmStale(s.ctx, s.clock.Now(), s.clock.Now().Add(time.Hour), 9)
+		require.NoError(s.t, err)
+		require.ErrorIs(s.t, s.Extend(s.ctx, row.Ref()), outbox.ErrClaimLost)
+		require.NoError(s.t, s.Complete(s.ctx, row.Ref()))
+		require.Equal(s.t, outbox.Done, s.status(s.key(0)))
+	}},
+	{"a zombie cannot touch a row that another has claimed again", func(s *suite) {
+		s.stageN(1)
+		zombie := s.claimOne()
+		s.clock.Advance(time.Minute)
+		_, err := s.RearmStale(s.ctx, s.clock.Now(), time.Time{}, 9)
+		require.NoError(s.t, err)
+		holder := s.claimOne()
+		require.Greater(s.t, holder.Fence, zombie.Fence)
+		for name, call := range map[string]error{
+			"complete": s.Complete(s.ctx, zombie.Ref()),
+			"retry":    s.Retry(s.ctx, zombie.Ref(), 1, time.Time{}, errBoom),
+			"fail":     s.Fail(s.ctx, zombie.Ref(), errBoom),
+			"extend":   s.Extend(s.ctx, zombie.Ref()),
+			"cancel":   s.Cancel(s.ctx, zombie.Ref()),
+		} {
+			require.ErrorIs(s.t, call, outbox.ErrClaimLost, name)
+			var lost *outbox.ClaimLostError
+			require.ErrorAs(s.t, call, &lost)
+			require.Equal(s.t, s.keys(0), lost.DispatchKeys)
+		}
+		require.Equal(s.t, holder, s.get(s.key(0)))
+		require.NoError(s.t, s.Complete(s.ctx, holder.Ref()))
+	}},
+	{"a fence never repeats", func(s *suite) {
+		s.stageN(1)
+		seen := map[int64]bool{}
+		claim := func() outbox.Row {
+			row := s.claimOne()
+			require.False(s.t, seen[row.Fence], "fence %d", row.Fence)
+			seen[row.Fence] = true
+			return row
+		}
+		require.NoError(s.t, s.Complete(s.ctx, claim().Ref()))
+		require.NoError(s.t, s.Rearm(s.ctx, s.row(0)))
+		require.NoError(s.t, s.Fail(s.ctx, claim().Ref(), errBoom))
+		_, err := s.Requeue(s.ctx, s.key(0))
+		require.NoError(s.t, err)
+		require.NoError(s.t, s.Retry(s.ctx, claim().Ref(), 1, time.Time{}, nil))
+		claim()
+		s.clock.Advance(time.Hour)
+		_, err = s.RearmStale(s.ctx, s.clock.Now(), time.Time{}, 9)
+		require.NoError(s.t, err)
+		claim()
+		require.NoError(s.t, s.Rearm(s.ctx, s.row(0)))
+		claim()
+	}},
+}
+
+var errBoom = fmt.Errorf("boom")

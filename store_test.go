@@ -1,0 +1,43 @@
+package outbox_test
+
+import (
+	"context"
+	"database/sql"
+	"path/filepath"
+	"testing"
+
+	"example.com/outbox"
+	"example.com/outbox/outboxtest"
+	"github.com/stretchr/testify/require"
+	_ "github.com/tursodatabase/go-libsql"
+)
+
+// The specification, over every kind of database that needs no server.
+func TestMemory(t *testing.T) { outboxtest.Run(t, openMemory) }
+
+func TestFile(t *testing.T) { outboxtest.Run(t, openFile) }
+
+func TestHostDatabase(t *testing.T) {
+	outboxtest.Run(t, func(t *testing.T, opts *outbox.Options) *outbox.Store {
+		db, err := sql.Open("libsql", "file:"+filepath.Join(t.TempDir(), "host.db"))
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, db.Close()) })
+		store := outbox.New(db, opts)
+		require.NoError(t, store.Migrate(context.Background()))
+		return store
+	})
+}
+
+func openMemory(t *testing.T, opts *outbox.Options) *outbox.Store { return open(t, ":memory:", opts) }
+
+func openFile(t *testing.T, opts *outbox.Options) *outbox.Store {
+	return open(t, "file:"+filepath.Join(t.TempDir(), "outbox.db"), opts)
+}
+
+func open(t *testing.T, dataSourceName string, opts *outbox.Options) *outbox.Store {
+	t.Helper()
+	store, err := outbox.Open(context.Background(), "libsql", dataSourceName, opts)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	return store
+}
