@@ -245,8 +245,8 @@ func (s *Store) UnsettledWorkflows(ctx context.Context) ([]uuid.UUID, error) {
 	return workflows, nil
 }
 
-const unsettledWorkflows = `SELECT DISTINCT CAST(workflow_id AS BLOB) FROM outbox INDEXED BY outbox_live
-WHERE status IN ` + liveStatus + ` ORDER BY workflow_id`
+const unsettledWorkflows = `SELECT CAST(workflow_id AS BLOB) FROM (
+	SELECT DISTINCT workflow_id FROM outbox INDEXED BY outbox_live WHERE status IN ` + liveStatus + ` ORDER BY workflow_id)`
 
 // NextVisible returns when the earliest pending row falls due, which may be in
 // the past. ok is false if no row is pending.

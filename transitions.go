@@ -116,7 +116,7 @@ WHERE (ref.fence = 0 OR outbox.fence = ref.fence) AND outbox.status IN `
 	// in the state asked for, whether they came there just now or before.
 	lostRefs = `SELECT ref.position FROM ` + givenRefs + ` LEFT JOIN outbox INDEXED BY outbox_key
 	ON outbox.dispatch_key = ref.dispatch_key AND outbox.fence = ref.fence AND outbox.status = ?1
-WHERE ref.fence <> 0 AND outbox.id IS NULL ORDER BY ref.position`
+WHERE ref.fence <> 0 AND outbox.id IS NULL`
 )
 
 // apply makes the change in one statement for all refs, or a few if their keys
@@ -141,6 +141,7 @@ func (change transition) apply(ctx context.Context, tx Tx, now string, refs []Re
 		if err != nil {
 			return err
 		}
+		slices.Sort(positions)
 		for _, position := range positions {
 			lost = append(lost, batch[position].DispatchKey)
 		}

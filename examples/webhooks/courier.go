@@ -66,16 +66,16 @@ func (c *courier) settle(ctx context.Context, row outbox.Row, answer error, inte
 		return c.complete(ctx, row)
 	case refusal != nil && refusal.status == http.StatusConflict:
 		return outbox.ErrClaimLost // the receiver knows of a later claim
+	case refusal == nil && interrupted:
+		// Given back, to be taken up at once. That we stop is no failure of
+		// the dispatch, so its attempt stays.
+		return c.store.Retry(ctx, row.Ref(), row.Attempt, time.Time{}, answer)
 	case refusal != nil && refusal.permanent(), row.Attempt+1 >= maxAttempts:
 		if err := c.store.Fail(ctx, row.Ref(), answer); err != nil {
 			return err
 		}
 		c.progress.dead(row, answer)
 		return nil
-	case interrupted:
-		// Given back, to be taken up at once. That we stop is no failure of
-		// the dispatch, so attempt stays.
-		return c.store.Retry(ctx, row.Ref(), row.Attempt, time.Time{}, answer)
 	default:
 		if err := c.store.Retry(ctx, row.Ref(), row.Attempt+1, time.Now().Add(backoff(row.Attempt)), answer); err != nil {
 			return err

@@ -26,6 +26,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -38,16 +39,22 @@ import (
 )
 
 func main() {
+	input := flag.String("input", "", "deliver the webhooks of `FILE`, one JSON object a line, instead of the sample")
+	path := flag.String("db", "", "keep the database in `FILE`, and finish what it holds")
+	flag.Parse()
+	if flag.NArg() > 0 {
+		flag.Usage()
+		os.Exit(2)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := command(ctx, os.Args[1:], os.Stdout)
+	context.AfterFunc(ctx, stop) // so that a second Ctrl-C ends it at once
+	err := command(ctx, *input, *path, os.Stdout)
 	interrupted := ctx.Err() != nil
 	stop()
 	switch {
 	case err == nil:
-	case errors.Is(err, flag.ErrHelp):
-		os.Exit(2)
 	case interrupted && errors.Is(err, context.Canceled):
-		fmt.Fprintln(os.Stderr, "webhooks: interrupted; with -db, another run finishes the rest")
+		fmt.Fprintln(os.Stderr, "webhooks: interrupted; with -db, the next run finishes the rest")
 		os.Exit(130)
 	default:
 		fmt.Fprintln(os.Stderr, "webhooks:", err)
@@ -55,36 +62,27 @@ func main() {
 	}
 }
 
-// command is the program but for signals and exit status.
-func command(ctx context.Context, args []string, out io.Writer) error {
-	flags := flag.NewFlagSet("webhooks", flag.ContinueOnError)
-	input := flags.String("input", "", "deliver the webhooks of `FILE`, one JSON object a line, instead of the sample")
-	path := flags.String("db", "", "keep the database in `FILE`, and finish what it holds")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	if flags.NArg() > 0 {
-		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
-	}
-	deliveries, err := readDeliveries(*input)
+// command is the program but for flags, signals and exit status.
+func command(ctx context.Context, input, path string, out io.Writer) (err error) {
+	deliveries, err := readDeliveries(input)
 	if err != nil {
 		return err
 	}
-	if *path != "" {
-		return run(ctx, *path, deliveries, out)
+	if path != "" {
+		return run(ctx, path, deliveries, out)
 	}
 	dir, err := os.MkdirTemp("", "outbox-webhooks-")
 	if err != nil {
 		return err
 	}
-	err = run(ctx, filepath.Join(dir, "webhooks.db"), deliveries, out)
-	return errors.Join(err, os.RemoveAll(dir))
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	return run(ctx, filepath.Join(dir, "webhooks.db"), deliveries, out)
 }
 
 // run stages deliveries in the database at path, delivers all that the database
 // holds, and reports. What the receiver saw is kept beside the database.
 func run(ctx context.Context, path string, deliveries []delivery, out io.Writer) (err error) {
-	store, err := outbox.Open(ctx, "libsql", "file:"+path, nil)
+	store, err := outbox.Open(ctx, "libsql", dataSourceName(path), nil)
 	if err != nil {
 		return fmt.Errorf("open %s: %w", path, err)
 	}
@@ -106,8 +104,9 @@ func run(ctx context.Context, path string, deliveries []delivery, out io.Writer)
 	if err := createHistory(ctx, store); err != nil {
 		return err
 	}
-	screen := newScreen(out)
-	progress, err := startProgress(ctx, store, deliveries, screen)
+	fmt.Fprintf(out, "delivering %d webhooks to %d subscribers each, from database %s\n",
+		len(deliveries), len(subscribers), path)
+	progress, err := startProgress(ctx, store, deliveries, out)
 	if err != nil {
 		return err
 	}
@@ -115,7 +114,7 @@ func run(ctx context.Context, path string, deliveries []delivery, out io.Writer)
 	start := time.Now()
 	err = work(ctx, store, deliveries, newCourier(store, server.URL(), roles.stops, progress), held, progress)
 	took := time.Since(start)
-	screen.close()
+	progress.close()
 	if err != nil {
 		return err
 	}
@@ -133,6 +132,12 @@ func run(ctx context.Context, path string, deliveries []delivery, out io.Writer)
 	}
 	_, err = fmt.Fprintln(out, "check passed: every row is settled; the receiver saw each delivered row, and none after it was settled")
 	return err
+}
+
+// dataSourceName is that of a file. The driver takes it for a URI, in which some
+// characters have a meaning that they do not have in a path.
+func dataSourceName(path string) string {
+	return "file:" + (&url.URL{Path: path}).EscapedPath()
 }
 
 // work stages and delivers at the same time, and returns when every row is

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"sync"
 	"time"
@@ -19,6 +20,9 @@ type receipt struct {
 
 // accepted reports whether the receiver took the delivery.
 func (r receipt) accepted() bool { return r.Status/100 == 2 }
+
+// fenced reports whether it was refused because a later claim had come before.
+func (r receipt) fenced() bool { return r.Status == http.StatusConflict }
 
 // receipts is the receiver's memory: a file that it appends to before it
 // answers. It is a file of its own, because the receiver is another party: were

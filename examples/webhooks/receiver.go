@@ -110,11 +110,14 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	default:
 		r.overtake.Do(func() { close(r.overtook) })
 	}
-	if receipt.accepted() {
-		fmt.Fprintln(w, "thank you")
-		return
+	switch receipt.Status {
+	case http.StatusConflict:
+		http.Error(w, "a later claim of this delivery was here before", receipt.Status)
+	case http.StatusGone:
+		http.Error(w, subscriber+" takes no "+event+" any more", receipt.Status)
+	case http.StatusServiceUnavailable:
+		http.Error(w, subscriber+" is overloaded", receipt.Status)
 	}
-	http.Error(w, "try "+subscriber+" another time, or not", receipt.Status)
 }
 
 func sleep(ctx context.Context, d time.Duration) {

@@ -46,7 +46,7 @@ const (
 
 // roles are the deliveries that something special happens to.
 type roles struct {
-	held  uuid.UUID // a workflow that is on hold at first
+	held  uuid.UUID // a workflow that is on hold for a while
 	stops uuid.UUID // a workflow that is stopped once its first row is delivered
 	hangs string    // the dispatch key that the receiver hangs on
 }
@@ -57,9 +57,9 @@ func castRoles(deliveries []delivery) roles {
 	for i, delivery := range deliveries {
 		switch i {
 		case 0:
-			roles.stops = delivery.workflow
-		case 1:
 			roles.held = delivery.workflow
+		case 1:
+			roles.stops = delivery.workflow
 		case 2:
 			roles.hangs = outbox.DispatchKey(delivery.workflow, toChat)
 		}

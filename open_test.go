@@ -1,0 +1,270 @@
+package outbox_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"database/sql"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"example.com/outbox"
+	"example.com/outbox/outboxtest"
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+)
+
+func openStore(t *testing.T, dataSourceName string, opts *outbox.Options) *outbox.Store {
+	t.Helper()
+	return open(t, dataSourceName, opts)
+}
+
+func fileSize(t *testing.T, dataSourceName string) int64 {
+	t.Helper()
+	info, err := os.Stat(strings.TrimPrefix(dataSourceName, "file:"))
+	if os.IsNotExist(err) {
+		return 0
+	}
+	require.NoError(t, err)
+	return info.Size()
+}
+
+// pragma reads a setting on the connection of an Update.
+func pragma(t *testing.T, store *outbox.Store, name string) (value string) {
+	t.Helper()
+	require.NoError(t, store.Update(context.Background(), func(ctx context.Context, tx outbox.Tx) error {
+		return tx.QueryRowContext(ctx, "PRAGMA "+name).Scan(&value)
+	}))
+	return value
+}
+
+func TestOpenSetsUpFiles(t *testing.T) {
+	dir := t.TempDir()
+	full := openStore(t, "file:"+filepath.Join(dir, "full.db"), nil)
+	require.Equal(t, "wal", pragma(t, full, "journal_mode"))
+	require.Equal(t, "2", pragma(t, full, "synchronous"))
+	normal := openStore(t, "file:"+filepath.Join(dir, "normal.db"), &outbox.Options{Synchronous: outbox.Normal})
+	require.Equal(t, "wal", pragma(t, normal, "journal_mode"))
+	require.Equal(t, "1", pragma(t, normal, "synchronous"))
+}
+
+func TestInMemoryDatabasesShareNothingUnlessNamed(t *testing.T) {
+	ctx := context.Background()
+	for _, name := range []string{":memory:", "file::memory:", "file::memory:?cache=shared", "file:x?mode=memory"} {
+		one, two := openStore(t, name, nil), openStore(t, name, nil)
+		_, err := one.Append(ctx, row(uuid.New(), 0))
+		require.NoError(t, err)
+		outboxtest.RequireCounts(t, one, map[outbox.Status]int{outbox.Pending: 1})
+		outboxtest.RequireCounts(t, two, nil)
+	}
+	shared := "file:shared-" + uuid.NewString() + "?mode=memory&cache=shared"
+	one := openStore(t, shared, nil)
+	_, err := one.Append(ctx, row(uuid.New(), 0))
+	require.NoError(t, err)
+	outboxtest.RequireCounts(t, openStore(t, shared, nil), map[outbox.Status]int{outbox.Pending: 1})
+	entries, err := os.ReadDir(".")
+	require.NoError(t, err)
+	for _, entry := range entries {
+		require.NotContains(t, entry.Name(), "memory", "no file is made")
+	}
+}
+
+func TestOpenRefusesBadArguments(t *testing.T) {
+	ctx := context.Background()
+	_, err := outbox.Open(ctx, "libsql", "", nil)
+	require.ErrorIs(t, err, outbox.ErrInvalid)
+	_, err = outbox.Open(ctx, "libsql", ":memory:", &outbox.Options{Synchronous: 7})
+	require.ErrorIs(t, err, outbox.ErrInvalid)
+	_, err = outbox.Open(ctx, "no such driver", ":memory:", nil)
+	require.Error(t, err)
+	_, err = outbox.Open(ctx, "libsql", "gopher://x", nil)
+	require.Error(t, err)
+	_, err = outbox.Open(ctx, "libsql", "file:"+filepath.Join(t.TempDir(), "no", "such", "folder.db"), nil)
+	require.Error(t, err)
+	cancelled, cancel := context.WithCancel(ctx)
+	cancel()
+	_, err = outbox.Open(cancelled, "libsql", ":memory:", nil)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+func TestClosedStoreRefusesEveryCall(t *testing.T) {
+	ctx := context.Background()
+	db, err := sql.Open("libsql", "file:"+filepath.Join(t.TempDir(), "host.db"))
+	require.NoError(t, err)
+	defer db.Close()
+	host := outbox.New(db, nil)
+	require.NoError(t, host.Migrate(ctx))
+	opened, err := outbox.Open(ctx, "libsql", ":memory:", nil)
+	require.NoError(t, err)
+	for _, store := range []*outbox.Store{host, opened} {
+		require.NoError(t, store.Close())
+		require.NoError(t, store.Close())
+		for name, call := range writes(store, outbox.Ref{DispatchKey: "a"}) {
+			require.ErrorIs(t, call(ctx), outbox.ErrClosed, name)
+		}
+		_, err := store.Get(ctx, "a")
+		require.ErrorIs(t, err, outbox.ErrClosed)
+		_, err = store.AppendTx(ctx, db, row(uuid.New(), 1))
+		require.ErrorIs(t, err, outbox.ErrClosed)
+		require.ErrorIs(t, store.Migrate(ctx), outbox.ErrClosed)
+	}
+	require.NoError(t, db.Ping(), "New leaves the host's database open")
+}
+
+func TestForeignAndNewerDatabasesAreLeftAsTheyAre(t *testing.T) {
+	ctx := context.Background()
+	for name, test := range map[string]struct {
+		ddl  []string
+		want error
+	}{
+		"a table of another shape":  {[]string{"CREATE TABLE outbox (id INTEGER PRIMARY KEY, message TEXT)", "INSERT INTO outbox VALUES (1, 'x')"}, outbox.ErrForeignTable},
+		"a view":                    {[]string{"CREATE TABLE t (dispatch_key)", "CREATE VIEW outbox AS SELECT * FROM t"}, outbox.ErrForeignTable},
+		"an old table with more":    {[]string{strings.Replace(oldTable, "node TEXT", "node TEXT, tenant TEXT", 1)}, outbox.ErrForeignTable},
+		"a payload table":           {[]string{"CREATE TABLE outbox_payload (x)"}, outbox.ErrForeignTable},
+		"a version table":           {[]string{"CREATE TABLE outbox_schema (x)"}, outbox.ErrForeignTable},
+		"an index of one of ours":   {[]string{"CREATE TABLE t (x)", "CREATE INDEX outbox_due ON t (x)"}, outbox.ErrForeignTable},
+		"a newer schema":            {[]string{"CREATE TABLE outbox_schema (version INTEGER NOT NULL)", "INSERT INTO outbox_schema VALUES (2)"}, outbox.ErrNewerSchema},
+		"a newer schema with table": {[]string{"CREATE TABLE outbox (other)", "CREATE TABLE outbox_schema (version INTEGER NOT NULL)", "INSERT INTO outbox_schema VALUES (99)"}, outbox.ErrNewerSchema},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "foreign.db")
+			db, err := sql.Open("libsql", "file:"+file)
+			require.NoError(t, err)
+			for _, statement := range test.ddl {
+				_, err := db.Exec(statement)
+				require.NoError(t, err)
+			}
+			require.NoError(t, db.Close())
+			before, err := os.ReadFile(file)
+			require.NoError(t, err)
+
+			_, err = outbox.Open(ctx, "libsql", "file:"+file, nil)
+			require.ErrorIs(t, err, test.want)
+			after, err := os.ReadFile(file)
+			require.NoError(t, err)
+			require.True(t, bytes.Equal(before, after), "the file is unchanged")
+			files, err := filepath.Glob(file + "*")
+			require.NoError(t, err)
+			require.Equal(t, []string{file}, files, "no journal is left")
+
+			db, err = sql.Open("libsql", "file:"+file)
+			require.NoError(t, err)
+			defer db.Close()
+			require.ErrorIs(t, outbox.New(db, nil).Migrate(ctx), test.want)
+		})
+	}
+}
+
+func TestFileThatIsNoDatabaseIsRefused(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "notes.txt")
+	text := []byte(strings.Repeat("these are my notes, not a database\n", 100))
+	require.NoError(t, os.WriteFile(file, text, 0o600))
+	_, err := outbox.Open(context.Background(), "libsql", "file:"+file, nil)
+	require.Error(t, err)
+	after, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, text, after)
+}
+
+// openOnce opens a file and closes it.
+func openOnce(args []string, in *bufio.Scanner, _ io.Writer) error {
+	in.Scan() // all at once
+	store, err := outbox.Open(context.Background(), "libsql", args[0], nil)
+	if err != nil {
+		return err
+	}
+	return store.Close()
+}
+
+func TestManyMayOpenAtOnce(t *testing.T) {
+	for _, name := range []string{"a new file", "an old file"} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "outbox.db")
+			if name == "an old file" {
+				makeOldFile(t, file, oldTable, oldRow("a", nil))
+			}
+			var openers []*child
+			for range 4 {
+				openers = append(openers, startChild(t, "open", "file:"+file))
+			}
+			for _, opener := range openers {
+				_, err := io.WriteString(opener.in, "go\n")
+				require.NoError(t, err)
+			}
+			results := make(chan error, 8)
+			for range 8 {
+				go func() {
+					store, err := outbox.Open(context.Background(), "libsql", "file:"+file, nil)
+					if err == nil {
+						err = store.Close()
+					}
+					results <- err
+				}()
+			}
+			for range 8 {
+				require.NoError(t, <-results)
+			}
+			for _, opener := range openers {
+				opener.finish()
+			}
+			store := openStore(t, "file:"+file, nil)
+			_, err := store.Append(context.Background(), row(uuid.New(), 0))
+			require.NoError(t, err)
+			outboxtest.Check(t, store)
+		})
+	}
+}
+
+func TestHostMayRunTheSchemaItself(t *testing.T) {
+	db, err := sql.Open("libsql", "file:"+filepath.Join(t.TempDir(), "host.db"))
+	require.NoError(t, err)
+	defer db.Close()
+	for range 2 {
+		for statement := range strings.SplitSeq(strings.TrimSpace(outbox.Schema()), ";\n\n") {
+			_, err := db.Exec(statement)
+			require.NoError(t, err, statement)
+		}
+	}
+	store := outbox.New(db, nil)
+	ctx := context.Background()
+	_, err = store.Append(ctx, row(uuid.New(), 0))
+	require.NoError(t, err)
+	require.NoError(t, store.Migrate(ctx))
+	outboxtest.Check(t, store)
+}
+
+func TestMigrateMendsWhatIsMissing(t *testing.T) {
+	file := "file:" + filepath.Join(t.TempDir(), "outbox.db")
+	store := openStore(t, file, nil)
+	ctx := context.Background()
+	require.NoError(t, store.Update(ctx, func(ctx context.Context, tx outbox.Tx) error {
+		_, err := tx.ExecContext(ctx, "DROP INDEX outbox_due")
+		return err
+	}))
+	_, err := store.Claim(ctx, 1)
+	require.Error(t, err)
+	require.NoError(t, store.Migrate(ctx))
+	_, err = store.Claim(ctx, 1)
+	require.NoError(t, err)
+}
+
+func TestPayloadOf64MB(t *testing.T) {
+	store := openStore(t, "file:"+filepath.Join(t.TempDir(), "outbox.db"), nil)
+	ctx := context.Background()
+	large := row(uuid.New(), 0)
+	large.Input.Data = bytes.Repeat([]byte("0123456789abcdef"), 4<<20)
+	_, err := store.Append(ctx, large, row(uuid.New(), 1))
+	require.NoError(t, err)
+	rows, err := store.Claim(ctx, 2)
+	require.NoError(t, err)
+	require.Len(t, rows, 2)
+	for _, row := range rows {
+		if row.DispatchKey == outbox.DispatchKey(large.WorkflowID, 0) {
+			require.True(t, bytes.Equal(large.Input.Data, row.Input.Data))
+		}
+		require.NoError(t, store.Complete(ctx, row.Ref()))
+	}
+}
