@@ -35,6 +35,15 @@ var (
 	// that was stored succeeds again, and Append reports the keys it finds.
 	ErrCommitUnknown = errors.New("outbox: unknown whether the transaction was committed")
 
+	// ErrRolledBack is returned when a transaction ended before its COMMIT: a
+	// statement in it ended it, or a server undid it because it was open for
+	// long while another waited. Nothing is stored; the call may be repeated.
+	ErrRolledBack = errors.New("outbox: the transaction was rolled back")
+
+	// ErrUnavailable is returned when a server cannot be reached or has
+	// dropped the connection. Nothing is stored; the call may be repeated.
+	ErrUnavailable = errors.New("outbox: database is unavailable")
+
 	// ErrClosed is returned by every call after Close.
 	ErrClosed = errors.New("outbox: store is closed")
 

@@ -30,7 +30,8 @@ const maxConnections = 8
 // Open opens a database with a driver that the program has registered with
 // database/sql, gives every new connection its settings, and migrates.
 //
-// The data source name is the driver's own. ":memory:" and "file::memory:" are
+// The data source name is the driver's own; in one that starts with "file:" it
+// is a URI, where %, ? and # of a path must be escaped. ":memory:" and "file::memory:" are
 // in memory: each Open has its own database, which lasts until Close, while
 // "file:NAME?mode=memory&cache=shared" is shared by name within the process.
 // http://, https://, libsql://, ws:// and wss:// are libSQL servers, which keep
@@ -63,6 +64,7 @@ func Open(ctx context.Context, driverName, dataSourceName string, opts *Options)
 		store.db.SetMaxOpenConns(1) // SQLite's shared cache locks whole tables between connections
 		store.db.SetMaxIdleConns(1)
 		connector.anchor, err = connector.Connect(ctx)
+		err = store.explain(ctx, "open", err)
 	} else {
 		store.db.SetMaxOpenConns(maxConnections)
 		store.db.SetMaxIdleConns(maxConnections)
@@ -72,25 +74,17 @@ func Open(ctx context.Context, driverName, dataSourceName string, opts *Options)
 	}
 	if err != nil {
 		store.Close()
-		return nil, store.explainOpen(ctx, err)
+		return nil, err
 	}
 	return store, nil
-}
-
-// explainOpen is explain for a store that was closed because of err.
-func (s *Store) explainOpen(ctx context.Context, err error) error {
-	s.closed.Store(false)
-	defer s.closed.Store(true)
-	return s.explain(ctx, "open", err)
 }
 
 // prepare makes an opened database ready. It looks whose tables are there
 // before it changes anything, and the journal mode is a change of the file.
 func (s *Store) prepare(ctx context.Context) error {
 	if s.opened == fileDatabase {
-		if err := s.read(ctx, "open", func(tx Tx) error {
-			_, err := inspect(ctx, tx)
-			return err
+		if _, err := read(ctx, s, "open", func(tx Tx) (schemaState, error) {
+			return inspect(ctx, tx)
 		}); err != nil {
 			return err
 		}
@@ -102,16 +96,14 @@ func (s *Store) prepare(ctx context.Context) error {
 }
 
 func (s *Store) setJournalMode(ctx context.Context) error {
-	return s.read(ctx, "open", func(tx Tx) error {
-		var mode string
-		if err := tx.QueryRowContext(ctx, "PRAGMA journal_mode = WAL").Scan(&mode); err != nil {
-			return err
-		}
-		if mode != "wal" {
-			return fmt.Errorf("journal mode is %q and cannot be set to wal", mode)
-		}
-		return nil
+	mode, err := read(ctx, s, "open", func(tx Tx) (mode string, err error) {
+		err = tx.QueryRowContext(ctx, "PRAGMA journal_mode = WAL").Scan(&mode)
+		return mode, err
 	})
+	if err == nil && mode != "wal" {
+		err = fmt.Errorf("outbox: open: journal mode is %q and cannot be set to wal", mode)
+	}
+	return err
 }
 
 // classify tells the kind of a data source name, and replaces one of a private

@@ -20,6 +20,7 @@ type Store struct {
 
 	turn   chan struct{} // full while a goroutine writes; those that wait to fill it are served in order
 	closed atomic.Bool
+	idle   atomic.Bool // the last claim found nothing; see claim
 }
 
 // Options configures a Store. A nil *Options means the zero value.

@@ -34,10 +34,8 @@ func (s *Store) get(ctx context.Context, op, text, dispatchKey string) (storedRo
 	if textDefect(dispatchKey) != "" {
 		return storedRow{}, ErrNotFound // no row can have it
 	}
-	var found []storedRow
-	err := s.read(ctx, op, func(tx Tx) (err error) {
-		found, err = queryRows(ctx, tx, text, dispatchKey)
-		return err
+	found, err := read(ctx, s, op, func(tx Tx) ([]storedRow, error) {
+		return queryRows(ctx, tx, text, dispatchKey)
 	})
 	switch {
 	case err != nil:
@@ -58,15 +56,10 @@ func (s *Store) List(ctx context.Context, filter Filter) ([]Row, error) {
 		return nil, err
 	}
 	text, args := listQuery(filter)
-	var found []storedRow
-	err := s.read(ctx, "list", func(tx Tx) (err error) {
-		found, err = queryRows(ctx, tx, text, args...)
-		return err
+	found, err := read(ctx, s, "list", func(tx Tx) ([]storedRow, error) {
+		return queryRows(ctx, tx, text, args...)
 	})
-	if err != nil {
-		return nil, err
-	}
-	return readableRows(found), nil
+	return readableRows(found), err
 }
 
 func checkFilter(filter Filter) error {
@@ -138,28 +131,28 @@ const (
 	countClaimedEach = `SELECT key, ` + countClaimed + `name.value) FROM json_each(?1) AS name`
 )
 
-func (s *Store) count(ctx context.Context, op, text, namespace string) (n int64, err error) {
-	err = s.read(ctx, op, func(tx Tx) error {
-		return tx.QueryRowContext(ctx, text, namespace).Scan(&n)
+func (s *Store) count(ctx context.Context, op, text, namespace string) (int64, error) {
+	return read(ctx, s, op, func(tx Tx) (n int64, err error) {
+		err = tx.QueryRowContext(ctx, text, namespace).Scan(&n)
+		return n, err
 	})
-	return n, err
 }
 
 // CountClaimedByNamespace returns how many rows of each given namespace are
 // claimed, in one query. Every name given is in the map; without names the map
 // is empty.
 func (s *Store) CountClaimedByNamespace(ctx context.Context, namespaces ...string) (map[string]int64, error) {
-	counts := make(map[string]int64, len(namespaces))
 	for _, namespace := range namespaces {
 		if err := checkText("namespace", namespace); err != nil {
 			return nil, err
 		}
 	}
 	if len(namespaces) == 0 {
-		return counts, nil
+		return map[string]int64{}, nil
 	}
-	err := s.read(ctx, "count claimed", func(tx Tx) error {
-		return query(ctx, tx, countClaimedEach, []any{encodeJSON(namespaces)}, func(rows *sql.Rows) error {
+	return read(ctx, s, "count claimed", func(tx Tx) (map[string]int64, error) {
+		counts := make(map[string]int64, len(namespaces))
+		err := query(ctx, tx, countClaimedEach, []any{encodeJSON(namespaces)}, func(rows *sql.Rows) error {
 			var position int
 			var n int64
 			if err := rows.Scan(&position, &n); err != nil {
@@ -168,25 +161,20 @@ func (s *Store) CountClaimedByNamespace(ctx context.Context, namespaces ...strin
 			counts[namespaces[position]] = n
 			return nil
 		})
+		return counts, err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return counts, nil
 }
 
 // PendingRoutes returns the routes that have at least one row to be claimed
 // now, sorted by namespace, task queue and node. Whether a workflow is held is
 // not looked at.
 func (s *Store) PendingRoutes(ctx context.Context) ([]Scope, error) {
-	var packed []string
-	err := s.read(ctx, "pending routes", func(tx Tx) error {
+	packed, err := read(ctx, s, "pending routes", func(tx Tx) ([]string, error) {
 		now, err := s.instant()
 		if err != nil {
-			return err
+			return nil, err
 		}
-		packed, err = queryTexts(ctx, tx, pendingRoutes, now)
-		return err
+		return queryTexts(ctx, tx, pendingRoutes, now)
 	})
 	if err != nil {
 		return nil, err
@@ -227,10 +215,8 @@ WHERE visible_after <= ?1 AND typeof(namespace) = 'text' AND typeof(task_queue) 
 // UnsettledWorkflows returns the workflows that have at least one live row,
 // sorted.
 func (s *Store) UnsettledWorkflows(ctx context.Context) ([]uuid.UUID, error) {
-	var texts []string
-	err := s.read(ctx, "unsettled workflows", func(tx Tx) (err error) {
-		texts, err = queryTexts(ctx, tx, unsettledWorkflows)
-		return err
+	texts, err := read(ctx, s, "unsettled workflows", func(tx Tx) ([]string, error) {
+		return queryTexts(ctx, tx, unsettledWorkflows)
 	})
 	if err != nil {
 		return nil, err
@@ -251,10 +237,8 @@ const unsettledWorkflows = `SELECT CAST(workflow_id AS BLOB) FROM (
 // NextVisible returns when the earliest pending row falls due, which may be in
 // the past. ok is false if no row is pending.
 func (s *Store) NextVisible(ctx context.Context) (at time.Time, ok bool, err error) {
-	var texts []string
-	err = s.read(ctx, "next visible", func(tx Tx) error {
-		texts, err = queryTexts(ctx, tx, nextVisible)
-		return err
+	texts, err := read(ctx, s, "next visible", func(tx Tx) ([]string, error) {
+		return queryTexts(ctx, tx, nextVisible)
 	})
 	if err != nil || len(texts) == 0 {
 		return time.Time{}, false, err

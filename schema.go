@@ -39,15 +39,13 @@ func schemaStatements() []string {
 // database is not the store's to use. If the process dies, the database is
 // migrated or as it was.
 func (s *Store) Migrate(ctx context.Context) error {
-	var have schemaState
-	err := s.look(ctx, "migrate", func(tx Tx) (err error) {
-		have, err = inspect(ctx, tx)
-		return err
+	have, err := look(ctx, s, "migrate", func(tx Tx) (schemaState, error) {
+		return inspect(ctx, tx)
 	})
 	if err != nil || have == schemaCurrent {
 		return err
 	}
-	return s.writeSchema(ctx, "migrate", func(tx *sql.Conn, now string) error {
+	return s.writeSchema(ctx, "migrate", func(tx Tx, now string) error {
 		have, err := inspect(ctx, tx) // again: another process may have been first
 		if err != nil {
 			return err

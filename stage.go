@@ -36,14 +36,10 @@ func (s *Store) Append(ctx context.Context, rows ...Row) (duplicates []string, e
 	if err != nil || len(staged) == 0 {
 		return nil, err
 	}
-	err = s.write(ctx, "append", func(tx *sql.Conn, now string) error {
-		duplicates, err = appendRows(ctx, tx, now, staged)
-		return err
+	defer s.expectDue()
+	return write(ctx, s, "append", func(tx Tx, now string) ([]string, error) {
+		return appendRows(ctx, tx, now, staged)
 	})
-	if err != nil {
-		return nil, err
-	}
-	return duplicates, nil
 }
 
 // AppendTx is Append within the caller's transaction: the rows are staged when
@@ -53,14 +49,10 @@ func (s *Store) AppendTx(ctx context.Context, tx Tx, rows ...Row) (duplicates []
 	if err != nil || len(staged) == 0 {
 		return nil, err
 	}
-	err = s.savepointed(ctx, "append", tx, func(tx Tx, now string) error {
-		duplicates, err = appendRows(ctx, tx, now, staged)
-		return err
+	defer s.expectDue()
+	return savepointed(ctx, s, "append", tx, func(tx Tx, now string) ([]string, error) {
+		return appendRows(ctx, tx, now, staged)
 	})
-	if err != nil {
-		return nil, err
-	}
-	return duplicates, nil
 }
 
 // Rearm makes rows pending again from any state, for crash recovery and for
@@ -77,9 +69,11 @@ func (s *Store) Rearm(ctx context.Context, rows ...Row) error {
 	if err != nil || len(staged) == 0 {
 		return err
 	}
-	return s.write(ctx, "rearm", func(tx *sql.Conn, now string) error {
-		return rearmRows(ctx, tx, now, staged)
+	defer s.expectDue()
+	_, err = write(ctx, s, "rearm", func(tx Tx, now string) (done, error) {
+		return done{}, rearmRows(ctx, tx, now, staged)
 	})
+	return err
 }
 
 // RearmTx is Rearm within the caller's transaction. If it fails, the
@@ -89,9 +83,11 @@ func (s *Store) RearmTx(ctx context.Context, tx Tx, rows ...Row) error {
 	if err != nil || len(staged) == 0 {
 		return err
 	}
-	return s.savepointed(ctx, "rearm", tx, func(tx Tx, now string) error {
-		return rearmRows(ctx, tx, now, staged)
+	defer s.expectDue()
+	_, err = savepointed(ctx, s, "rearm", tx, func(tx Tx, now string) (done, error) {
+		return done{}, rearmRows(ctx, tx, now, staged)
 	})
+	return err
 }
 
 // stagedRow is a valid row as it will be stored. Instants are encoded; an empty

@@ -3,8 +3,6 @@ package outbox
 import (
 	"cmp"
 	"context"
-	"database/sql"
-	"errors"
 	"slices"
 	"time"
 
@@ -29,9 +27,10 @@ func (s *Store) CompleteTx(ctx context.Context, tx Tx, refs ...Ref) error {
 	if err := checkRefs(refs); err != nil || len(refs) == 0 {
 		return err
 	}
-	return s.savepointed(ctx, complete.op, tx, func(tx Tx, now string) error {
+	lost, err := savepointed(ctx, s, complete.op, tx, func(tx Tx, now string) ([]string, error) {
 		return complete.apply(ctx, tx, now, refs)
 	})
+	return claimLost(lost, err)
 }
 
 // Retry makes a live row pending again, not to be claimed before visibleAfter
@@ -92,15 +91,18 @@ func (s *Store) transition(ctx context.Context, change transition, refs []Ref) e
 	if err := checkRefs(refs); err != nil || len(refs) == 0 {
 		return err
 	}
-	var lost error
-	err := s.write(ctx, change.op, func(tx *sql.Conn, now string) error {
-		err := change.apply(ctx, tx, now, refs)
-		if errors.Is(err, ErrClaimLost) {
-			lost, err = err, nil // the others are stored
-		}
-		return err
+	lost, err := write(ctx, s, change.op, func(tx Tx, now string) ([]string, error) {
+		return change.apply(ctx, tx, now, refs)
 	})
-	return cmp.Or(err, lost)
+	return claimLost(lost, err)
+}
+
+// claimLost is the error of a call whose other refs are stored.
+func claimLost(lost []string, err error) error {
+	if err != nil || len(lost) == 0 {
+		return err
+	}
+	return &ClaimLostError{DispatchKeys: unique(lost)}
 }
 
 const (
@@ -121,35 +123,31 @@ WHERE ref.fence <> 0 AND outbox.id IS NULL`
 
 // apply makes the change in one statement for all refs, or a few if their keys
 // are long. A second one finds out which refs are lost, if any can be.
-func (change transition) apply(ctx context.Context, tx Tx, now string, refs []Ref) error {
-	var lost []string
+func (change transition) apply(ctx context.Context, tx Tx, now string, refs []Ref) (lost []string, err error) {
 	for batch := range refBatches(refs) {
 		if err := ctx.Err(); err != nil {
-			return err
+			return nil, err
 		}
 		encoded := encodeRefs(batch)
 		changed, err := countRows(ctx, tx,
 			`UPDATE outbox SET `+change.set+` WHERE id IN (`+matchedRows+change.from+`) RETURNING 1`,
 			append([]any{cmp.Or(change.at, now), encoded}, change.args...)...)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if changed == len(batch) || !slices.ContainsFunc(batch, func(ref Ref) bool { return ref.Fence != 0 }) {
 			continue
 		}
 		positions, err := queryInts(ctx, tx, lostRefs, string(change.to), encoded)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		slices.Sort(positions)
 		for _, position := range positions {
 			lost = append(lost, batch[position].DispatchKey)
 		}
 	}
-	if len(lost) > 0 {
-		return &ClaimLostError{DispatchKeys: unique(lost)}
-	}
-	return nil
+	return lost, nil
 }
 
 func checkRefs(refs []Ref) error {
@@ -169,14 +167,9 @@ func (s *Store) SettleWorkflow(ctx context.Context, workflowID uuid.UUID) (keys 
 	if err := checkWorkflow(workflowID); err != nil {
 		return nil, err
 	}
-	err = s.write(ctx, "settle workflow", func(tx *sql.Conn, now string) error {
-		keys, err = settleWorkflow(ctx, tx, now, workflowID)
-		return err
+	return write(ctx, s, "settle workflow", func(tx Tx, now string) ([]string, error) {
+		return settleWorkflow(ctx, tx, now, workflowID)
 	})
-	if err != nil {
-		return nil, err
-	}
-	return keys, nil
 }
 
 // SettleWorkflowTx is SettleWorkflow within the caller's transaction. If it
@@ -185,14 +178,9 @@ func (s *Store) SettleWorkflowTx(ctx context.Context, tx Tx, workflowID uuid.UUI
 	if err := checkWorkflow(workflowID); err != nil {
 		return nil, err
 	}
-	err = s.savepointed(ctx, "settle workflow", tx, func(tx Tx, now string) error {
-		keys, err = settleWorkflow(ctx, tx, now, workflowID)
-		return err
+	return savepointed(ctx, s, "settle workflow", tx, func(tx Tx, now string) ([]string, error) {
+		return settleWorkflow(ctx, tx, now, workflowID)
 	})
-	if err != nil {
-		return nil, err
-	}
-	return keys, nil
 }
 
 const settleLive = `UPDATE outbox INDEXED BY outbox_live SET status = 'cancelled', claimed_at = NULL, finished_at = ?1
@@ -218,20 +206,18 @@ func (s *Store) Requeue(ctx context.Context, dispatchKeys ...string) (requeued i
 	for i, key := range dispatchKeys {
 		refs[i].DispatchKey = key
 	}
-	err = s.write(ctx, "requeue", func(tx *sql.Conn, now string) error {
+	defer s.expectDue()
+	return write(ctx, s, "requeue", func(tx Tx, now string) (int, error) {
+		requeued := 0
 		for batch := range refBatches(refs) {
 			n, err := countRows(ctx, tx, requeueFailed, now, encodeRefs(batch))
 			if err != nil {
-				return err
+				return 0, err
 			}
 			requeued += n
 		}
-		return nil
+		return requeued, nil
 	})
-	if err != nil {
-		return 0, err
-	}
-	return requeued, nil
 }
 
 const requeueFailed = `UPDATE outbox SET status = 'pending', attempt = 0, visible_after = ?1,
@@ -258,24 +244,24 @@ func (s *Store) Purge(ctx context.Context, finishedBefore time.Time, limit int) 
 	if limit == 0 {
 		return 0, nil
 	}
-	err = s.write(ctx, "purge", func(tx *sql.Conn, _ string) error {
+	return write(ctx, s, "purge", func(tx Tx, _ string) (int, error) {
+		purged := 0
 		for purged < limit {
+			if err := ctx.Err(); err != nil {
+				return 0, err
+			}
 			page := min(limit-purged, purgePage)
 			n, err := countRows(ctx, tx, purgeFinished, before, page)
 			if err != nil {
-				return err
+				return 0, err
 			}
 			purged += n
 			if n < page {
 				break
 			}
 		}
-		return nil
+		return purged, nil
 	})
-	if err != nil {
-		return 0, err
-	}
-	return purged, nil
 }
 
 // purgePage bounds what one statement of a Purge collects in memory.

@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// This file is the only one that knows BEGIN, COMMIT, the health of a
-// connection and the error texts of drivers. They come as plain strings,
-// without codes or types, so they are told apart by what SQLite itself says in
-// them, which is the same in every driver.
+// This file and update.go are the only ones that know BEGIN, COMMIT and the
+// health of a connection, and this one alone knows the error texts of drivers.
+// They come as plain strings, without codes or types, so they are told apart
+// by what SQLite and its server say in them, which is the same in every driver.
 
 // Tx runs statements in one transaction. *sql.Tx and *sql.Conn meet it, and so
 // does what Update gives to its function.
@@ -27,16 +27,55 @@ type Tx interface {
 // write runs fn in one IMMEDIATE transaction and commits it: if write returns
 // an error, nothing is stored, unless it is ErrCommitUnknown. now is the
 // instant at which the write lock was held.
-func (s *Store) write(ctx context.Context, op string, fn func(tx *sql.Conn, now string) error) error {
+func write[T any](ctx context.Context, s *Store, op string, fn func(tx Tx, now string) (T, error)) (T, error) {
+	var zero T
 	if err := s.admit(ctx); err != nil {
-		return err
+		return zero, err
 	}
 	if err := s.takeTurn(ctx); err != nil {
-		return err
+		return zero, err
 	}
 	defer s.endTurn()
-	return s.explain(ctx, op, s.transact(ctx, fn))
+	conn, err := s.begin(ctx, "BEGIN IMMEDIATE")
+	if err != nil {
+		return zero, s.explain(ctx, op, err)
+	}
+	value, err := finish(ctx, s, conn, fn)
+	if err != nil {
+		return zero, s.explain(ctx, op, err)
+	}
+	return value, nil
 }
+
+// finish runs fn in the transaction that is open on conn, ends it whatever
+// happens, and gives conn back.
+func finish[T any](ctx context.Context, s *Store, conn *sql.Conn, fn func(tx Tx, now string) (T, error)) (T, error) {
+	var zero T
+	ended := false
+	defer func() {
+		if !ended {
+			s.abort(ctx, conn)
+		}
+	}()
+	value, err := await(ctx, s.deaf(), func() (T, error) {
+		now, err := s.instant()
+		if err != nil {
+			return zero, err
+		}
+		return fn(conn, now)
+	}, nil)
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return zero, err
+	}
+	ended = true
+	return value, s.commit(ctx, conn)
+}
+
+// done is the value of a call that has none.
+type done struct{}
 
 // takeTurn waits until no other goroutine of this Store writes. They are
 // served in the order they came: the runtime queues senders to a channel.
@@ -51,71 +90,6 @@ func (s *Store) takeTurn(ctx context.Context) error {
 
 func (s *Store) endTurn() { <-s.turn }
 
-// transact is write for a goroutine whose turn it is.
-func (s *Store) transact(ctx context.Context, fn func(tx *sql.Conn, now string) error) error {
-	conn, err := s.begin(ctx, "BEGIN IMMEDIATE")
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	return s.finish(ctx, conn, fn)
-}
-
-// finish runs fn in the transaction that is open on conn. It ends in here
-// whatever fn does: return an error, panic, or end its goroutine.
-func (s *Store) finish(ctx context.Context, conn *sql.Conn, fn func(tx *sql.Conn, now string) error) error {
-	open := true
-	defer func() {
-		if open {
-			rollback(conn)
-		}
-	}()
-	now, err := s.instant()
-	if err != nil {
-		return err
-	}
-	if err := fn(conn, now); err != nil {
-		return err
-	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	open = false
-	return s.commit(ctx, conn)
-}
-
-// writeSchema is write with foreign keys off, so that a table can be dropped
-// and made anew without touching the rows that refer to it. They cannot be
-// turned off inside a transaction; where the target refuses the PRAGMA, they
-// are as the server has them.
-func (s *Store) writeSchema(ctx context.Context, op string, fn func(tx *sql.Conn, now string) error) error {
-	if err := s.takeTurn(ctx); err != nil {
-		return err
-	}
-	defer s.endTurn()
-	conn, err := s.begin(ctx, "BEGIN IMMEDIATE")
-	if err != nil {
-		return s.explain(ctx, op, err)
-	}
-	defer conn.Close()
-	rollback(conn)
-
-	var enforced bool
-	if err := conn.QueryRowContext(ctx, "PRAGMA foreign_keys").Scan(&enforced); err == nil && enforced {
-		setForeignKeys(ctx, conn, "OFF")
-		defer setForeignKeys(context.WithoutCancel(ctx), conn, "ON")
-	}
-	err = s.retryBusy(ctx, func() error { return s.beginOn(ctx, conn, "BEGIN IMMEDIATE") })
-	if err == nil {
-		err = s.finish(ctx, conn, fn)
-	}
-	return s.explain(ctx, op, err)
-}
-
-func setForeignKeys(ctx context.Context, conn *sql.Conn, to string) {
-	_ = query(ctx, conn, "PRAGMA foreign_keys = "+to, nil, func(*sql.Rows) error { return nil })
-}
-
 // instant is the present as it is stored.
 func (s *Store) instant() (string, error) {
 	now, ok := encodeInstant(s.now())
@@ -125,10 +99,63 @@ func (s *Store) instant() (string, error) {
 	return now, nil
 }
 
+// deaf reports whether a call of the driver may go on for long after its
+// context has ended: waiting for a server, or for a lock if the host has set
+// its driver to wait. On a database that Open set up, calls are short.
+func (s *Store) deaf() bool { return s.opened == hostDatabase || s.opened == serverDatabase }
+
+// await runs call. If calls may be deaf to ctx, and it ends, call is left to
+// itself and await returns ctx's error; orphaned then gets what call returns.
+func await[T any](ctx context.Context, deaf bool, call func() (T, error), orphaned func(T, error)) (T, error) {
+	if !deaf || ctx.Done() == nil {
+		return call()
+	}
+	type outcome struct {
+		value T
+		err   error
+	}
+	answer := make(chan outcome, 1)
+	go func() {
+		value, err := call()
+		answer <- outcome{value, err}
+	}()
+	select {
+	case got := <-answer:
+		return got.value, got.err
+	case <-ctx.Done():
+	}
+	select {
+	case got := <-answer: // both at once
+		return got.value, got.err
+	default:
+	}
+	if orphaned != nil {
+		go func() {
+			got := <-answer
+			orphaned(got.value, got.err)
+		}()
+	}
+	var zero T
+	return zero, fmt.Errorf("%w: %w", ctx.Err(), errAbandoned)
+}
+
+var errAbandoned = errors.New("outbox: the driver was left to itself")
+
 // begin starts a transaction on a connection of the pool and hands both over.
-// It mends or replaces a connection that the host left inside a transaction or
-// that a server has forgotten.
 func (s *Store) begin(ctx context.Context, statement string) (*sql.Conn, error) {
+	return await(ctx, s.deaf(), func() (*sql.Conn, error) {
+		return s.connectAndBegin(ctx, statement)
+	}, func(conn *sql.Conn, err error) {
+		if err == nil { // too late: what was got is given back at once
+			rollback(conn)
+			conn.Close()
+		}
+	})
+}
+
+// connectAndBegin mends a connection that the host left inside a transaction,
+// and replaces one that a server has forgotten.
+func (s *Store) connectAndBegin(ctx context.Context, statement string) (*sql.Conn, error) {
 	const connections = 3
 	for tried := 1; ; tried++ {
 		conn, err := s.db.Conn(ctx)
@@ -136,16 +163,14 @@ func (s *Store) begin(ctx context.Context, statement string) (*sql.Conn, error) 
 			return nil, err
 		}
 		err = s.retryBusy(ctx, func() error {
-			return s.beginOn(ctx, conn, statement)
+			_, err := conn.ExecContext(ctx, statement)
+			return err
 		})
 		switch {
 		case err == nil:
 			return conn, nil
-		case errors.Is(err, errAbandoned):
-			return nil, ctx.Err() // whoever waits for the driver gives conn back
 		case isBusy(err):
-			conn.Close()
-			return nil, err
+			tried = connections
 		case isInTransaction(err):
 			rollback(conn)
 		default:
@@ -158,41 +183,27 @@ func (s *Store) begin(ctx context.Context, statement string) (*sql.Conn, error) 
 	}
 }
 
-var errAbandoned = errors.New("outbox: driver call was abandoned")
+// commitGrace is how long a COMMIT on its way is still waited for once its
+// context has ended: better a late answer than not to know.
+const commitGrace = 100 * time.Millisecond
 
-// beginOn sends the BEGIN. On a database that Open configured the driver
-// answers at once. Elsewhere it may wait for a lock, deaf to ctx; then it is
-// left to wait alone, and what it gets in the end is given back at once.
-func (s *Store) beginOn(ctx context.Context, conn *sql.Conn, statement string) error {
-	send := func() error {
-		_, err := conn.ExecContext(ctx, statement)
-		return err
+// commit ends the transaction on conn and gives conn back.
+func (s *Store) commit(ctx context.Context, conn *sql.Conn) error {
+	patience, stop := outlive(ctx, commitGrace)
+	defer stop()
+	_, err := await(patience, s.deaf(), func() (done, error) {
+		defer conn.Close()
+		return done{}, s.sendCommit(ctx, conn)
+	}, nil)
+	if errors.Is(err, errAbandoned) {
+		return fmt.Errorf("%w: %w", ErrCommitUnknown, ctx.Err())
 	}
-	if s.opened == fileDatabase || s.opened == memoryDatabase || ctx.Done() == nil {
-		return send()
-	}
-	answer := make(chan error, 1)
-	go func() { answer <- send() }()
-	select {
-	case err := <-answer:
-		return err
-	case <-ctx.Done():
-		go func() {
-			switch err := <-answer; {
-			case err == nil:
-				rollback(conn)
-			case !isBusy(err):
-				discard(conn)
-			}
-			conn.Close()
-		}()
-		return errAbandoned
-	}
+	return err
 }
 
-// commit ends the transaction on conn. A reader in rollback-journal mode may
-// hold the COMMIT up; then it is sent again, or the transaction is undone.
-func (s *Store) commit(ctx context.Context, conn *sql.Conn) error {
+// sendCommit commits or undoes the transaction. A reader in rollback-journal
+// mode may hold the COMMIT up; then it is sent again.
+func (s *Store) sendCommit(ctx context.Context, conn *sql.Conn) error {
 	err := s.retryBusy(ctx, func() error {
 		_, err := conn.ExecContext(context.WithoutCancel(ctx), "COMMIT")
 		return err
@@ -201,7 +212,7 @@ func (s *Store) commit(ctx context.Context, conn *sql.Conn) error {
 		return nil
 	}
 	if isNoTransaction(err) {
-		return errTransactionGone
+		return ErrRolledBack
 	}
 	if still, known := inTransaction(conn); still {
 		rollback(conn)
@@ -213,8 +224,30 @@ func (s *Store) commit(ctx context.Context, conn *sql.Conn) error {
 	return fmt.Errorf("%w: %w", ErrCommitUnknown, err)
 }
 
-// errTransactionGone stands for a transaction that ended before its COMMIT.
-var errTransactionGone = errors.New("outbox: the transaction was ended by a statement in it or by the server; nothing is stored")
+// outlive returns a context that ends grace after ctx does.
+func outlive(ctx context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
+	if ctx.Done() == nil {
+		return ctx, func() {}
+	}
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		timer := time.AfterFunc(grace, cancel)
+		context.AfterFunc(longer, func() { timer.Stop() })
+	})
+	return longer, func() {
+		stop()
+		cancel()
+	}
+}
+
+// abort undoes the transaction on conn and gives conn back. If a statement is
+// still under way that was left to itself, this waits for it in its stead.
+func (s *Store) abort(ctx context.Context, conn *sql.Conn) {
+	_, _ = await(ctx, s.deaf(), func() (done, error) {
+		rollback(conn)
+		return done{}, conn.Close()
+	}, nil)
+}
 
 // inTransaction asks whether a transaction is open on conn. If none is, it
 // leaves none. known is false if the connection gave no clear answer.
@@ -241,49 +274,105 @@ func discard(conn *sql.Conn) {
 	_ = conn.Raw(func(any) error { return driver.ErrBadConn })
 }
 
-// savepointed runs fn inside the caller's transaction and, if fn fails, leaves
-// that transaction as it was. A lost claim is an outcome, not a failure. On a
-// connection without a transaction it makes one of its own.
-func (s *Store) savepointed(ctx context.Context, op string, tx Tx, fn func(tx Tx, now string) error) error {
-	if s.closed.Load() {
-		return ErrClosed
-	}
-	if err := ctx.Err(); err != nil {
+// writeSchema is write with foreign keys off, so that a table can be dropped
+// and made anew without touching the rows that refer to it. They cannot be
+// turned off inside a transaction; where the target refuses the PRAGMA, they
+// are as the server has them.
+func (s *Store) writeSchema(ctx context.Context, op string, fn func(tx Tx, now string) error) error {
+	if err := s.takeTurn(ctx); err != nil {
 		return err
 	}
-	if err := checkTx(tx); err != nil {
+	defer s.endTurn()
+	_, err := await(ctx, s.deaf(), func() (done, error) {
+		return done{}, s.writeWithoutForeignKeys(ctx, fn)
+	}, nil)
+	return s.explain(ctx, op, err)
+}
+
+func (s *Store) writeWithoutForeignKeys(ctx context.Context, fn func(tx Tx, now string) error) error {
+	conn, err := s.connectAndBegin(ctx, "BEGIN IMMEDIATE")
+	if err != nil {
 		return err
 	}
-	end := context.WithoutCancel(ctx)
-	if _, err := tx.ExecContext(ctx, "SAVEPOINT outbox_call"); err != nil {
-		return s.explain(ctx, op, err)
+	defer conn.Close()
+	rollback(conn)
+	var enforced bool
+	if err := conn.QueryRowContext(ctx, "PRAGMA foreign_keys").Scan(&enforced); err == nil && enforced {
+		setForeignKeys(ctx, conn, "OFF")
+		defer setForeignKeys(context.WithoutCancel(ctx), conn, "ON")
 	}
-	open := true
-	undo := func() {
-		// If these fail, there is no transaction left to be mended.
-		if _, err := tx.ExecContext(end, "ROLLBACK TO outbox_call"); err == nil {
-			_, _ = tx.ExecContext(end, "RELEASE outbox_call")
-		}
+	err = s.retryBusy(ctx, func() error {
+		_, err := conn.ExecContext(ctx, "BEGIN IMMEDIATE")
+		return err
+	})
+	if err != nil {
+		return err
 	}
+	ended := false
 	defer func() {
-		if open {
-			undo()
+		if !ended {
+			rollback(conn)
 		}
 	}()
-
 	now, err := s.instant()
 	if err != nil {
 		return err
 	}
-	outcome := fn(tx, now)
-	if outcome != nil && !errors.Is(outcome, ErrClaimLost) {
-		return s.explain(ctx, op, outcome)
+	if err := fn(conn, now); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	ended = true
+	return s.sendCommit(ctx, conn)
+}
+
+func setForeignKeys(ctx context.Context, conn *sql.Conn, to string) {
+	_ = query(ctx, conn, "PRAGMA foreign_keys = "+to, nil, func(*sql.Rows) error { return nil })
+}
+
+// savepointed runs fn inside the caller's transaction and, if fn fails, leaves
+// that transaction as it was. On a connection without a transaction it makes
+// one of its own.
+func savepointed[T any](ctx context.Context, s *Store, op string, tx Tx, fn func(tx Tx, now string) (T, error)) (T, error) {
+	var zero T
+	if s.closed.Load() {
+		return zero, ErrClosed
+	}
+	if err := ctx.Err(); err != nil {
+		return zero, err
+	}
+	if err := checkTx(tx); err != nil {
+		return zero, err
+	}
+	end := context.WithoutCancel(ctx)
+	if _, err := tx.ExecContext(ctx, "SAVEPOINT outbox_call"); err != nil {
+		return zero, s.explain(ctx, op, err)
+	}
+	released := false
+	defer func() {
+		if released {
+			return
+		}
+		// If this fails, there is no transaction left to be mended.
+		if _, err := tx.ExecContext(end, "ROLLBACK TO outbox_call"); err == nil {
+			_, _ = tx.ExecContext(end, "RELEASE outbox_call")
+		}
+	}()
+	now, err := s.instant()
+	if err != nil {
+		return zero, err
+	}
+	value, err := fn(tx, now)
+	if err != nil {
+		return zero, s.explain(ctx, op, err)
 	}
 	if _, err := tx.ExecContext(end, "RELEASE outbox_call"); err != nil {
-		return s.explain(ctx, op, err)
+		return zero, s.explain(ctx, op, err)
 	}
-	open = false
-	return outcome
+	released = true
+	return value, nil
 }
 
 // checkTx refuses what cannot be a transaction. A *sql.DB has the methods of a
@@ -311,37 +400,47 @@ func checkTx(tx Tx) error {
 }
 
 // read runs fn, which only reads, outside any transaction. fn may be run again.
-func (s *Store) read(ctx context.Context, op string, fn func(tx Tx) error) error {
+func read[T any](ctx context.Context, s *Store, op string, fn func(tx Tx) (T, error)) (T, error) {
+	var zero T
 	if err := s.admit(ctx); err != nil {
-		return err
+		return zero, err
 	}
-	return s.explain(ctx, op, s.retryBusy(ctx, func() error { return fn(s.db) }))
+	value, err := await(ctx, s.deaf(), func() (value T, err error) {
+		err = s.retryBusy(ctx, func() error {
+			value, err = fn(s.db)
+			return err
+		})
+		return value, err
+	}, nil)
+	if err != nil {
+		return zero, s.explain(ctx, op, err)
+	}
+	return value, nil
 }
 
-// look runs fn, which only reads and finds out whether there is work to do. It
-// takes no write lock and writes nothing. Over the host's own database it does
-// so in a transaction: on an embedded replica a plain read would see the local
-// file alone and might miss the work for ever; a transaction asks the primary.
-func (s *Store) look(ctx context.Context, op string, fn func(tx Tx) error) error {
-	if s.opened != hostDatabase {
-		return s.read(ctx, op, fn)
-	}
-	if err := s.admit(ctx); err != nil {
-		return err
-	}
-	return s.explain(ctx, op, s.retryBusy(ctx, func() error {
-		conn, err := s.begin(ctx, "BEGIN")
+// look is read for finding out whether there is work to do. Over the host's own
+// database it reads in a transaction: on an embedded replica a plain read would
+// see the local file alone and might miss the work for ever, while a
+// transaction asks the primary. It takes no write lock and writes nothing.
+func look[T any](ctx context.Context, s *Store, op string, fn func(tx Tx) (T, error)) (T, error) {
+	return read(ctx, s, op, func(tx Tx) (T, error) {
+		if s.opened != hostDatabase {
+			return fn(tx)
+		}
+		var zero T
+		conn, err := s.connectAndBegin(ctx, "BEGIN")
 		if err != nil {
-			return err
+			return zero, err
 		}
 		defer conn.Close()
 		defer rollback(conn)
-		if err := fn(conn); err != nil {
-			return err
+		value, err := fn(conn)
+		if err != nil {
+			return zero, err
 		}
-		_, err = conn.ExecContext(ctx, "COMMIT") // makes a replica catch up
-		return err
-	}))
+		_, err = conn.ExecContext(ctx, "COMMIT") // lets a replica catch up
+		return value, err
+	})
 }
 
 // retryBusy repeats attempt while others keep the database locked, until
@@ -388,18 +487,24 @@ func (s *Store) explain(ctx context.Context, op string, err error) error {
 		return &opError{op, fmt.Errorf("%w: %w", ctx.Err(), err)}
 	case s.closed.Load():
 		return ErrClosed
-	case isBusy(err):
-		return fmt.Errorf("%w: %w", ErrBusy, &opError{op, err})
-	case isTooBig(err):
-		return fmt.Errorf("%w: %w", ErrTooLarge, &opError{op, err})
+	}
+	for _, kind := range []struct {
+		meaning error
+		is      func(error) bool
+	}{
+		{ErrBusy, isBusy}, {ErrTooLarge, isTooBig}, {ErrRolledBack, isTimedOut}, {ErrUnavailable, isUnavailable},
+	} {
+		if kind.is(err) {
+			return fmt.Errorf("%w: %w", kind.meaning, &opError{op, err})
+		}
 	}
 	return &opError{op, err}
 }
 
 func isOurs(err error) bool {
 	for _, ours := range []error{
-		ErrNotFound, ErrClaimLost, ErrInvalid, ErrTooLarge, ErrBusy, ErrCommitUnknown,
-		ErrClosed, ErrInUpdate, ErrForeignTable, ErrNewerSchema, errTransactionGone,
+		ErrNotFound, ErrClaimLost, ErrInvalid, ErrTooLarge, ErrBusy, ErrCommitUnknown, ErrRolledBack,
+		ErrUnavailable, ErrClosed, ErrInUpdate, ErrForeignTable, ErrNewerSchema,
 	} {
 		if errors.Is(err, ours) {
 			return true
@@ -429,8 +534,7 @@ func (e *opError) Unwrap() error { return e.err }
 // isBusy reports whether err is for a lock that another holds, or for a
 // statement on the same connection that is still being closed.
 func isBusy(err error) bool {
-	return says(err, "database is locked") || says(err, "table is locked") ||
-		says(err, "schema is locked") || says(err, "SQLITE_BUSY") || says(err, "statements in progress")
+	return says(err, "database is locked", "table is locked", "schema is locked", "SQLITE_BUSY", "statements in progress")
 }
 
 func isInTransaction(err error) bool {
@@ -440,11 +544,34 @@ func isInTransaction(err error) bool {
 func isNoTransaction(err error) bool { return says(err, "no transaction is active") }
 
 func isTooBig(err error) bool {
-	return says(err, "string or blob too big") || says(err, "SQLITE_TOOBIG")
+	return says(err, "string or blob too big", "SQLITE_TOOBIG", "ARGS_INVALID")
 }
 
 func isFull(err error) bool { return says(err, "database or disk is full") }
 
 func isInterrupted(err error) bool { return says(err, "interrupted") }
 
-func says(err error, text string) bool { return err != nil && strings.Contains(err.Error(), text) }
+// isTimedOut reports whether a server has undone a transaction that took long
+// while another waited.
+func isTimedOut(err error) bool { return says(err, "TRANSACTION_TIMEOUT") }
+
+// isUnavailable reports whether a server cannot be reached, or has forgotten
+// the connection's stream.
+func isUnavailable(err error) bool {
+	return errors.Is(err, driver.ErrBadConn) ||
+		says(err, "connect error", "Connection re", "invalid baton", "STREAM_EXPIRED", "stream has expired",
+			"connection closed", "connection error", "Unavailable", "stream not found", "HTTP error", "http error")
+}
+
+func says(err error, texts ...string) bool {
+	if err == nil {
+		return false
+	}
+	message := err.Error()
+	for _, text := range texts {
+		if strings.Contains(message, text) {
+			return true
+		}
+	}
+	return false
+}

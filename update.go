@@ -1,8 +1,10 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -37,19 +39,29 @@ func (s *Store) Update(ctx context.Context, fn func(ctx context.Context, tx Tx) 
 	}
 	defer s.endTurn()
 
-	var failure error // fn's own
-	err := s.transact(ctx, func(conn *sql.Conn, _ string) error {
-		tx := &updateTx{db: s.db, conn: conn}
-		defer tx.finish()
-		if failure = fn(context.WithValue(ctx, updateKey{s.db}, true), tx); failure != nil {
-			return failure
-		}
-		return tx.finish()
-	})
-	if failure != nil {
-		return failure
+	conn, err := s.begin(ctx, "BEGIN IMMEDIATE")
+	if err != nil {
+		return s.explain(ctx, "update", err)
 	}
-	return s.explain(ctx, "update", err)
+	tx := &updateTx{store: s, conn: conn}
+	ended := false
+	defer func() {
+		if !ended { // also if fn panics or ends its goroutine
+			tx.finish(ctx)
+			s.abort(ctx, conn)
+		}
+	}()
+	if err := fn(context.WithValue(ctx, updateKey{s.db}, true), tx); err != nil {
+		return err
+	}
+	if err := tx.finish(ctx); err != nil {
+		return s.explain(ctx, "update", err)
+	}
+	if err := ctx.Err(); err != nil {
+		return s.explain(ctx, "update", err)
+	}
+	ended = true
+	return s.explain(ctx, "update", s.commit(ctx, conn))
 }
 
 // updateKey marks the context of a function inside Update on this database.
@@ -62,8 +74,8 @@ func insideUpdate(ctx context.Context, db *sql.DB) bool {
 // updateTx is the Tx of an Update: it lets statements through only while the
 // transaction is open.
 type updateTx struct {
-	db   *sql.DB
-	conn *sql.Conn
+	store *Store
+	conn  *sql.Conn
 
 	mu      sync.Mutex // held while a statement runs
 	unsure  bool       // a statement failed, or a query may fail later where this cannot see it
@@ -79,7 +91,9 @@ func (t *updateTx) ExecContext(ctx context.Context, query string, args ...any) (
 	if err := t.admit(ctx, query); err != nil {
 		return nil, err
 	}
-	result, err := t.conn.ExecContext(ctx, query, args...)
+	result, err := await(ctx, t.store.deaf(), func() (sql.Result, error) {
+		return t.conn.ExecContext(ctx, query, args...)
+	}, nil)
 	t.note(err)
 	if strings.Contains(strings.TrimRight(query, "; \t\r\n"), ";") {
 		t.unsure = true // some drivers run several statements, and a later one may be a COMMIT
@@ -93,7 +107,13 @@ func (t *updateTx) QueryContext(ctx context.Context, query string, args ...any) 
 	if err := t.admit(ctx, query); err != nil {
 		return nil, err
 	}
-	rows, err := t.conn.QueryContext(ctx, query, args...)
+	rows, err := await(ctx, t.store.deaf(), func() (*sql.Rows, error) {
+		return t.conn.QueryContext(ctx, query, args...)
+	}, func(rows *sql.Rows, err error) {
+		if err == nil {
+			rows.Close()
+		}
+	})
 	t.note(err)
 	t.unsure = true
 	if err == nil {
@@ -106,15 +126,25 @@ func (t *updateTx) QueryRowContext(ctx context.Context, query string, args ...an
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err := t.admit(ctx, query); err != nil {
-		// Only database/sql can make a Row; it makes one with this error.
-		return t.db.QueryRowContext(refusedContext{ctx, err}, query)
+		return t.refuse(ctx, query, err)
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	rowCtx, cancel := context.WithCancel(ctx)
 	t.cancels = append(t.cancels, cancel)
-	row := t.conn.QueryRowContext(ctx, query, args...)
-	t.note(row.Err())
+	row, err := await(ctx, t.store.deaf(), func() (*sql.Row, error) {
+		row := t.conn.QueryRowContext(rowCtx, query, args...)
+		return row, row.Err()
+	}, nil)
+	t.note(err)
 	t.unsure = true
+	if row == nil {
+		return t.refuse(ctx, query, err)
+	}
 	return row
+}
+
+// refuse returns a Row with an error. Only database/sql can make one.
+func (t *updateTx) refuse(ctx context.Context, query string, err error) *sql.Row {
+	return t.store.db.QueryRowContext(refusedContext{ctx, err}, query)
 }
 
 // admit reports why a statement may not run, if so.
@@ -128,43 +158,57 @@ func (t *updateTx) admit(ctx context.Context, query string) error {
 	if endsTransaction(query) {
 		return &InvalidError{Index: -1, Field: "query", Reason: "Update alone begins and ends its transaction"}
 	}
-	if t.unsure {
-		if still, _ := inTransaction(t.conn); !still {
-			t.gone = errTransactionGone
-			if t.failure != nil {
-				t.gone = fmt.Errorf("%w: %w", errTransactionGone, t.failure)
-			}
-			return t.gone
+	if !t.unsure {
+		return nil
+	}
+	still, err := await(ctx, t.store.deaf(), func() (bool, error) {
+		still, _ := inTransaction(t.conn)
+		return still, nil
+	}, nil)
+	if err == nil && !still {
+		err = ErrRolledBack
+		if t.failure != nil {
+			err = fmt.Errorf("%w: %w", err, t.failure)
 		}
 	}
-	return nil
+	t.gone = err
+	return err
 }
 
+// note remembers a statement that failed. One that was left to itself may have
+// done its work or not, so nothing may follow it.
 func (t *updateTx) note(err error) {
-	if err != nil {
-		t.unsure = true
-		if t.failure == nil {
-			t.failure = err
-		}
+	if err == nil {
+		return
+	}
+	t.unsure = true
+	if t.failure == nil {
+		t.failure = err
+	}
+	if errors.Is(err, errAbandoned) {
+		t.gone = err
 	}
 }
 
 // finish closes what the function left open, so that the transaction can end,
 // and lets nothing more through. It returns why the transaction must not be
 // committed, if so.
-func (t *updateTx) finish() error {
+func (t *updateTx) finish(ctx context.Context) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, rows := range t.rows {
-		rows.Close()
-	}
+	gone, rows := t.gone, t.rows
+	t.gone, t.rows = sql.ErrTxDone, nil
 	for _, cancel := range t.cancels {
 		cancel()
 	}
-	t.rows, t.cancels = nil, nil
-	err := t.gone
-	t.gone = sql.ErrTxDone
-	return err
+	t.cancels = nil
+	_, err := await(ctx, t.store.deaf(), func() (done, error) {
+		for _, open := range rows {
+			open.Close()
+		}
+		return done{}, nil
+	}, nil)
+	return cmp.Or(gone, err)
 }
 
 // endsTransaction reports whether a statement would begin or end a transaction

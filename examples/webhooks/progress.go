@@ -13,8 +13,14 @@ import (
 
 // figures count what happened to rows.
 type figures struct {
-	staged, delivered, retried, rearmed, fenced, dead, cancelled int
-	accepted                                                     int // by the receiver, repetitions included
+	staged    int
+	delivered int
+	retried   int // dispatches that failed and were put off
+	rearmed   int // claims that went stale, or were left behind by a dead process
+	fenced    int // answers that came after the claim was lost, and changed nothing
+	accepted  int // deliveries that the receiver took, repetitions included
+	dead      int
+	cancelled int
 }
 
 // settled is the number of rows that are done with.

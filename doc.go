@@ -1,0 +1,83 @@
+// Package outbox is a durable outbox over SQLite and libSQL, for programs that
+// must not lose a dispatch between deciding on it and handing it over.
+//
+// A workflow engine that records "activity scheduled" and then tells a worker
+// loses work if it dies in between. With an outbox it stages the dispatch in
+// the transaction of its own history; loops then claim the rows that are due,
+// hand them to workers and settle them. The guarantee:
+//
+// A row that was appended is dispatched at least once, is held by one claimer
+// at a time, and never comes back once it is settled, whatever process dies
+// when.
+//
+// It is not exactly-once: a worker may finish its work and die before it says
+// so, and then the row is dispatched again. Make the work idempotent, with the
+// dispatch key as the idempotency key. Nor is there an order between rows: a
+// claim takes the earliest due rows first, but several claimers run at once.
+//
+// # Using it
+//
+// [Open] opens a database by driver and data source name: in memory, a file, or
+// a libSQL server. [New] takes a *sql.DB that the host has opened. The package
+// imports no driver; import yours, as with database/sql.
+//
+// Rows are staged with [Store.Append], or with [Store.AppendTx] inside
+// [Store.Update] or a transaction of the host's. They are claimed with
+// [Store.Claim] and its variants: of one [Scope], or passing over the rows of
+// held workflows. They are settled with [Store.Complete], [Store.Retry],
+// [Store.Fail] or [Store.Cancel]. Claims whose holder died come back through
+// [Store.RearmStale]; a holder that takes long calls [Store.Extend] before its
+// claim goes stale.
+//
+// # The life of a row
+//
+// A row is pending, claimed, done, failed or cancelled. Pending and claimed rows
+// are live, the others settled. Settled rows change through [Store.Rearm] and
+// [Store.Requeue] alone, and stay until [Store.Purge] deletes them.
+//
+// Every claim of a row has a fence, a number that grows each time the row is
+// claimed or reopened and never repeats. A [Ref] with the fence of its claim
+// applies while the row is live and its fence unchanged. Once another has
+// claimed the row, it was reopened or settled otherwise, the ref is lost: the
+// call returns a [ClaimLostError], after the other refs of the call were stored.
+// Repeating a call after a lost answer is a success: a row that this very claim
+// has brought to the state asked for stays there. A worker whose claim went
+// stale can still complete its row as long as no other claimed it.
+//
+// A Ref with fence 0 is for a caller that knows only the key. It applies to any
+// live row, and is a silent no-op on a settled row or none.
+//
+// # Transactions, contexts, locks
+//
+// Every writing call is one IMMEDIATE transaction: all of it is stored or
+// nothing. A call that returns an error has stored nothing, except for
+// [ErrClaimLost] (the other refs are stored) and [ErrCommitUnknown] (the answer
+// to the COMMIT was lost). Goroutines of one Store are served in the order they
+// came. Other processes are waited for until the context ends or
+// Options.BusyTimeout is over. A context that ends before the COMMIT leaves
+// nothing behind.
+//
+// With nothing to do (no rows, no refs, limit 0) a call does nothing. A claim
+// that finds nothing due writes nothing and takes no lock, so polling is cheap;
+// [Store.NextVisible] tells how long to sleep.
+//
+// Reads take no lock that a writer would wait for. On an embedded replica they
+// read the local file and may lag behind the primary. Claims do not: one that
+// finds nothing has asked the primary.
+//
+// # Instants
+//
+// "Now" is read from Options.Now once a call, after the write lock is held, so
+// that a lease does not start before the wait. Clocks may differ between nodes
+// and step back: a row may then be claimed sooner or later, but none is lost and
+// no fence repeats. Instants are kept to the nanosecond and come back in UTC.
+//
+// # On disk
+//
+// The store is a table that any SQLite shell can read; schema.sql describes it
+// and [Schema] returns it. Payloads of more than 1 KiB lie in a table beside it,
+// so that no transition rewrites them. Files of the engine that the store grew
+// from are migrated in place by [Store.Migrate]. A purged key may be appended
+// anew, its fence starting again: how long settled rows are kept is the horizon
+// of idempotency and of fencing.
+package outbox
