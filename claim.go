@@ -137,34 +137,34 @@ func (s *Store) anyDue(ctx context.Context, chosen selection) (bool, error) {
 // decoded.
 type claimedRows struct{ claimed, dead []storedRow }
 
-const claimSelected = `UPDATE outbox SET status = 'claimed', claimed_at = ?1, fence = fence + 1 WHERE id IN (`
+// claimSelected leaves a fence that is no integer as it is, to be found out.
+const claimSelected = `UPDATE outbox SET status = 'claimed', claimed_at = ?1,
+	fence = CASE typeof(fence) WHEN 'integer' THEN fence + 1 ELSE fence END WHERE id IN (`
 
 // claimRows claims until limit is reached or nothing is left. Undecodable rows
 // are dead letters at once, and others are claimed in their place.
 func claimRows(ctx context.Context, tx Tx, now string, limit int, chosen selection) (claimedRows, error) {
 	var claimed, dead []storedRow
 	for {
-		rows, err := queryRows(ctx, tx, claimSelected+chosen.query+`) RETURNING `+returnedRow,
-			chosen.bind(now, limit-len(claimed))...)
+		good, bad, err := decodedRows(ctx, tx, claimSelected+chosen.query+`) RETURNING `+returnedRow,
+			chosen.bind(now, limit-len(claimed)))
 		if err != nil {
 			return claimedRows{}, err
 		}
-		if err := selectPayloads(ctx, tx, rows); err != nil {
-			return claimedRows{}, err
-		}
-		bad := len(dead)
-		for _, row := range rows {
-			if row.check() != nil {
-				dead = append(dead, row)
-			} else {
-				claimed = append(claimed, row)
-			}
-		}
-		if len(dead) == bad {
+		claimed = append(claimed, good...)
+		if len(bad) == 0 {
 			break
 		}
-		if err := buryRows(ctx, tx, now, dead[bad:]); err != nil {
+		dead = append(dead, bad...)
+		if err := buryRows(ctx, tx, now, bad); err != nil {
 			return claimedRows{}, err
+		}
+		if len(claimed) < limit { // there may be more where these came from
+			more, err := buryDamaged(ctx, tx, now, chosen)
+			if err != nil {
+				return claimedRows{}, err
+			}
+			dead = append(dead, more...)
 		}
 	}
 	// RETURNING promises no order.
@@ -174,9 +174,10 @@ func claimRows(ctx context.Context, tx Tx, now string, limit int, chosen selecti
 	return claimedRows{claimed, dead}, nil
 }
 
-const (
-	payloadsPerStatement = 1000
+// idsPerStatement bounds a list of ids.
+const idsPerStatement = 1000
 
+const (
 	payloadsByID = `SELECT id, ` + payloadColumn + `, ` + payloadMissing + `
 FROM outbox WHERE id IN (SELECT value FROM json_each(?1))`
 )
@@ -191,7 +192,7 @@ func selectPayloads(ctx context.Context, tx Tx, rows []storedRow) error {
 			ids = append(ids, rows[i].ID)
 		}
 	}
-	for chunk := range slices.Chunk(ids, payloadsPerStatement) {
+	for chunk := range slices.Chunk(ids, idsPerStatement) {
 		err := query(ctx, tx, payloadsByID, []any{encodeJSON(chunk)}, func(found *sql.Rows) error {
 			var (
 				id      int64
@@ -213,18 +214,59 @@ func selectPayloads(ctx context.Context, tx Tx, rows []storedRow) error {
 	return nil
 }
 
-// bury makes dead letters of claimed rows, each with its reason. A fence that
-// can grow no further has become a REAL; it is set back.
+// buryDamaged buries the undecodable rows that are next in line, in ever larger
+// steps, until it meets one that can be decoded: a claim that found its way to
+// the good ones a few rows at a time would take too long for a server.
+func buryDamaged(ctx context.Context, tx Tx, now string, chosen selection) (dead []storedRow, err error) {
+	const first, most = 100, 10_000
+	for step := first; ; step = min(2*step, most) {
+		_, bad, err := decodedRows(ctx, tx, `SELECT `+returnedRow+` FROM outbox WHERE id IN (`+chosen.query+`)`,
+			chosen.bind(now, step))
+		if err != nil {
+			return nil, err
+		}
+		if err := buryRows(ctx, tx, now, bad); err != nil {
+			return nil, err
+		}
+		dead = append(dead, bad...)
+		if len(bad) < step {
+			return dead, nil
+		}
+	}
+}
+
+// decodedRows runs a query for returnedRow, fetches what payloads that leaves
+// out, and tells the rows that can be decoded from those that cannot.
+func decodedRows(ctx context.Context, tx Tx, text string, args []any) (good, bad []storedRow, err error) {
+	rows, err := queryRows(ctx, tx, text, args...)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := selectPayloads(ctx, tx, rows); err != nil {
+		return nil, nil, err
+	}
+	for _, row := range rows {
+		if row.check() != nil {
+			bad = append(bad, row)
+		} else {
+			good = append(good, row)
+		}
+	}
+	return good, bad, nil
+}
+
+// bury makes dead letters, each with its reason. A fence that could grow no
+// further has become a REAL; it is set back.
 const bury = `UPDATE outbox SET status = 'failed', claimed_at = NULL, finished_at = ?1, last_error = bad.reason,
-	fence = CASE typeof(fence) WHEN 'integer' THEN fence ELSE 9223372036854775807 END
+	fence = CASE WHEN typeof(fence) = 'integer' AND fence >= 0 THEN fence ELSE 9223372036854775807 END
 FROM (SELECT value ->> 0 AS id, value ->> 1 AS reason FROM json_each(?2)) AS bad
 WHERE outbox.id = bad.id`
 
 func buryRows(ctx context.Context, tx Tx, now string, rows []storedRow) error {
-	for chunk := range slices.Chunk(rows, rowsPerStatement) {
+	for chunk := range slices.Chunk(rows, idsPerStatement) {
 		reasons := make([][2]any, len(chunk))
 		for i, row := range chunk {
-			reasons[i] = [2]any{row.ID, cleanText(row.defect.Error())}
+			reasons[i] = [2]any{row.ID, row.defectText()}
 		}
 		if _, err := tx.ExecContext(ctx, bury, now, encodeJSON(reasons)); err != nil {
 			return err
@@ -303,7 +345,7 @@ func rearmStale(ctx context.Context, tx Tx, before, after string, limit int) ([]
 	if err != nil {
 		return nil, err
 	}
-	for chunk := range slices.Chunk(rows, payloadsPerStatement) {
+	for chunk := range slices.Chunk(rows, idsPerStatement) {
 		ids := make([]int64, len(chunk))
 		for i := range chunk {
 			ids[i] = chunk[i].ID

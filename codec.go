@@ -65,7 +65,8 @@ const (
 	` + payloadColumn + `,
 	` + payloadMissing
 
-	payloadColumn  = `ifnull((SELECT data FROM outbox_payload WHERE outbox_payload.id = outbox.id), CAST(input AS BLOB))`
+	payloadColumn = `CASE WHEN input IS NULL THEN (SELECT data FROM outbox_payload WHERE outbox_payload.id = outbox.id)
+	ELSE CAST(input AS BLOB) END`
 	payloadMissing = `input IS NULL AND NOT EXISTS (SELECT 1 FROM outbox_payload WHERE outbox_payload.id = outbox.id)`
 )
 
@@ -162,7 +163,7 @@ func decodeRow(packed, payload []byte, elsewhere bool) storedRow {
 	if row.Attempt = uint32(attempt); err != nil {
 		row.fail("attempt", err)
 	}
-	if row.Fence, err = strconv.ParseInt(fields[fieldFence], 10, 64); err != nil || row.Fence < 0 {
+	if row.Fence, err = strconv.ParseInt(fields[fieldFence], 10, 64); err != nil || row.Fence < 0 || row.Fence == 0 && row.Status == Claimed {
 		row.fail("fence", fmt.Errorf("%q is out of range", fields[fieldFence]))
 	}
 	row.decodeInstant(&row.VisibleAfter, "visible_after", fields[fieldVisibleAfter])
@@ -292,37 +293,50 @@ func decodeUUID(text string) (uuid.UUID, error) {
 // decodeEnvelope reads the payload encoding of old files: a JSON object
 // {"content_type":"Json","bytes":[123,34,…]}.
 func decodeEnvelope(data []byte) (Payload, error) {
-	var envelope struct {
-		ContentType *string  `json:"content_type"`
-		Bytes       []uint16 `json:"bytes"` // a []byte would be read as base64
-	}
+	var (
+		envelope    map[string]json.RawMessage // a struct would match keys in any case
+		contentType *string
+		numbers     []*uint16 // a []byte would be read as base64, and a null as 0
+	)
 	if !utf8.Valid(data) {
 		return Payload{}, errors.New("envelope is not UTF-8")
 	}
 	if err := json.Unmarshal(data, &envelope); err != nil {
 		return Payload{}, fmt.Errorf("broken envelope: %w", err)
 	}
-	if envelope.ContentType == nil || envelope.Bytes == nil {
-		return Payload{}, errors.New("broken envelope: content_type or bytes is missing")
+	for key, value := range map[string]any{"content_type": &contentType, "bytes": &numbers} {
+		if err := json.Unmarshal(envelope[key], value); err != nil {
+			return Payload{}, fmt.Errorf("broken envelope: %s: %w", key, err)
+		}
 	}
-	payload := Payload{ContentType: *envelope.ContentType}
+	if contentType == nil || numbers == nil || textDefect(*contentType) != "" {
+		return Payload{}, errors.New("broken envelope: content_type or bytes is none")
+	}
+	payload := Payload{ContentType: *contentType}
 	if payload.ContentType == "Json" {
 		payload.ContentType = contentTypeJSON
 	}
-	if len(envelope.Bytes) > 0 {
-		payload.Data = make([]byte, len(envelope.Bytes))
+	if len(numbers) > 0 {
+		payload.Data = make([]byte, len(numbers))
 	}
-	for i, b := range envelope.Bytes {
-		if b > math.MaxUint8 {
-			return Payload{}, fmt.Errorf("broken envelope: %d is not a byte", b)
+	for i, number := range numbers {
+		if number == nil || *number > math.MaxUint8 {
+			return Payload{}, fmt.Errorf("broken envelope: number %d is not a byte", i)
 		}
-		payload.Data[i] = byte(b)
+		payload.Data[i] = byte(*number)
 	}
 	return payload, nil
 }
 
 // maxErrorText is the most bytes of a cause that are kept.
 const maxErrorText = 8 << 10
+
+// defectText is the reason for a dead letter, short enough for many at once.
+func (r *storedRow) defectText() string {
+	const most = 500
+	text := cleanText(r.defect.Error())
+	return strings.ToValidUTF8(text[:min(len(text), most)], "")
+}
 
 // errorText returns cause as it is stored: cleaned, and empty for nil. It
 // survives an Error method that panics, as fmt does.

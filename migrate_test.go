@@ -142,6 +142,7 @@ func TestOldRowsThatCannotBeClaimedBecomeDeadLetters(t *testing.T) {
 		oldRow("bad instant", map[string]string{"visible_after": "'soon'"}),
 		oldRow("no instant", map[string]string{"visible_after": "NULL"}),
 		oldRow("blob instant", map[string]string{"visible_after": "x'00ff'"}),
+		oldRow("off the calendar", map[string]string{"visible_after": "'9999-19-39T29:00:00.000000000Z'"}),
 		oldRow("no ordinal", map[string]string{"ordinal": "NULL"}),
 		oldRow("x", map[string]string{"dispatch_key": "NULL"}),
 		oldRow("good", nil),
@@ -154,7 +155,7 @@ func TestOldRowsThatCannotBeClaimedBecomeDeadLetters(t *testing.T) {
 	ctx := context.Background()
 	failed, err := store.List(ctx, outbox.Filter{Status: outbox.Failed})
 	require.NoError(t, err)
-	require.Len(t, failed, 8)
+	require.Len(t, failed, 9)
 	for _, row := range failed {
 		require.Contains(t, row.LastError, "migration: ", row.DispatchKey)
 		require.Equal(t, clock.Now(), row.FinishedAt)
@@ -206,6 +207,33 @@ func TestMigrationMovesLargePayloadsAndKeepsWhatTheHostMade(t *testing.T) {
 	_, err = store.Append(ctx, row(uuid.New(), 0))
 	require.NoError(t, err)
 	require.Equal(t, 3, number("SELECT count(*) FROM log"), "the host's trigger works")
+}
+
+func TestForeignKeysOfTheHostStillHoldAfterMigration(t *testing.T) {
+	store := openOld(t, outboxtest.NewClock(),
+		strings.Replace(oldTable, "node TEXT)", "node TEXT, UNIQUE (workflow_id, ordinal))", 1),
+		`CREATE TABLE by_key (k TEXT REFERENCES outbox (dispatch_key) ON DELETE CASCADE)`,
+		`CREATE TABLE by_place (w TEXT, o INTEGER, FOREIGN KEY (w, o) REFERENCES outbox (workflow_id, ordinal) ON DELETE CASCADE)`,
+		oldRow("a", nil),
+		`INSERT INTO by_key VALUES ('a')`,
+		`INSERT INTO by_place VALUES ('`+oldWorkflow+`', 1)`)
+	ctx := context.Background()
+	_, err := store.Append(ctx, outbox.Row{WorkflowID: uuid.New(), ActivityType: "send"})
+	require.NoError(t, err)
+	count := func(table string) (n int) {
+		require.NoError(t, store.Update(ctx, func(ctx context.Context, tx outbox.Tx) error {
+			return tx.QueryRowContext(ctx, "SELECT count(*) FROM "+table).Scan(&n)
+		}))
+		return n
+	}
+	require.Equal(t, 1, count("by_key"))
+	require.Equal(t, 1, count("by_place"))
+	require.NoError(t, store.Complete(ctx, outbox.Ref{DispatchKey: "a"}))
+	n, err := store.Purge(ctx, time.Now().AddDate(100, 0, 0), 9)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	require.Zero(t, count("by_key"))
+	require.Zero(t, count("by_place"))
 }
 
 func TestOldTableWithoutRowIDs(t *testing.T) {

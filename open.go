@@ -51,13 +51,14 @@ func Open(ctx context.Context, driverName, dataSourceName string, opts *Options)
 	if opts.Synchronous != Full && opts.Synchronous != Normal {
 		return nil, &InvalidError{Index: -1, Field: "Options.Synchronous", Reason: "is neither Full nor Normal"}
 	}
-	kind, dataSourceName := classify(dataSourceName)
-	base, err := baseConnector(driverName, dataSourceName)
+	kind, name := classify(dataSourceName)
+	base, err := baseConnector(driverName, name)
 	if err != nil {
 		return nil, &opError{"open", err}
 	}
 	connector := &connector{Connector: base, kind: kind, synchronous: opts.Synchronous}
 	store := newStore(nil, kind, opts)
+	store.sharedCache = kind == memoryDatabase && name == dataSourceName
 	connector.busyTimeout = store.busyTimeout
 	store.db = sql.OpenDB(connector)
 	if kind == memoryDatabase {
@@ -79,20 +80,13 @@ func Open(ctx context.Context, driverName, dataSourceName string, opts *Options)
 	return store, nil
 }
 
-// prepare makes an opened database ready. It looks whose tables are there
-// before it changes anything, and the journal mode is a change of the file.
+// prepare makes an opened database ready. The journal mode is a change of the
+// file, so it waits until it is known to be the store's.
 func (s *Store) prepare(ctx context.Context) error {
-	if s.opened == fileDatabase {
-		if _, err := read(ctx, s, "open", func(tx Tx) (schemaState, error) {
-			return inspect(ctx, tx)
-		}); err != nil {
-			return err
-		}
-		if err := s.setJournalMode(ctx); err != nil {
-			return err
-		}
+	if err := s.Migrate(ctx); err != nil || s.opened != fileDatabase {
+		return err
 	}
-	return s.Migrate(ctx)
+	return s.setJournalMode(ctx)
 }
 
 func (s *Store) setJournalMode(ctx context.Context) error {
@@ -188,16 +182,19 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 // settings are the statements that configure a connection. The waiting for
 // locks is done in tx.go, since drivers wait deaf to the context.
 func (c *connector) settings() []string {
-	switch {
-	case c.kind == serverDatabase:
+	const noWait = "PRAGMA busy_timeout = 0"
+	switch c.kind {
+	case serverDatabase:
 		return nil
-	case c.kind == memoryDatabase:
-		return []string{"PRAGMA busy_timeout = 0"}
-	case c.synchronous == Normal:
-		return []string{"PRAGMA busy_timeout = 0", "PRAGMA synchronous = NORMAL"}
-	default:
-		return []string{"PRAGMA busy_timeout = 0", "PRAGMA synchronous = FULL"}
+	case memoryDatabase:
+		return []string{noWait}
 	}
+	synchronous := "PRAGMA synchronous = FULL"
+	if c.synchronous == Normal {
+		synchronous = "PRAGMA synchronous = NORMAL"
+	}
+	// A WAL that a long reader made grow is cut back when it is used anew.
+	return []string{noWait, synchronous, "PRAGMA journal_size_limit = 4194304"}
 }
 
 // Close is called by sql.DB.Close.

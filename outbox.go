@@ -17,6 +17,7 @@ type Store struct {
 	now         func() time.Time
 	logger      *slog.Logger
 	busyTimeout time.Duration
+	sharedCache bool // an in-memory database that other pools of this process may open
 
 	turn   chan struct{} // full while a goroutine writes; those that wait to fill it are served in order
 	closed atomic.Bool

@@ -68,6 +68,53 @@ func openRecorded(t *testing.T) (*sql.DB, *recorder) {
 	return db, recorded
 }
 
+// heedful is a connector whose connections refuse statements once their context
+// has ended, as some drivers do.
+type heedful struct{ driver.Connector }
+
+func (h heedful) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := h.Connector.Connect(ctx)
+	return &heedfulConn{conn}, err
+}
+
+type heedfulConn struct{ driver.Conn }
+
+func (c *heedfulConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return c.Conn.(driver.ExecerContext).ExecContext(ctx, query, args)
+}
+
+func (c *heedfulConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return c.Conn.(driver.QueryerContext).QueryContext(ctx, query, args)
+}
+
+func TestCancelledCallsCostAHostNoMemoryDatabase(t *testing.T) {
+	plain, err := sql.Open("libsql", ":memory:")
+	require.NoError(t, err)
+	defer plain.Close()
+	connector, err := plain.Driver().(driver.DriverContext).OpenConnector(":memory:")
+	require.NoError(t, err)
+	db := sql.OpenDB(heedful{connector})
+	defer db.Close()
+	db.SetMaxOpenConns(1)
+	ctx := context.Background()
+	store := outbox.New(db, nil)
+	require.NoError(t, store.Migrate(ctx))
+	for i := range 300 {
+		short, cancel := context.WithTimeout(ctx, time.Duration(i)*time.Microsecond)
+		_, _ = store.Append(short, row(uuid.New(), i))
+		_, _ = store.Claim(short, 1)
+		cancel()
+	}
+	_, err = store.Append(ctx, row(uuid.New(), 0))
+	require.NoError(t, err)
+}
+
 // exercise makes every call of the API at least once, with work to do.
 func exercise(t *testing.T, store *outbox.Store) {
 	t.Helper()

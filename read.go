@@ -232,7 +232,8 @@ func (s *Store) UnsettledWorkflows(ctx context.Context) ([]uuid.UUID, error) {
 }
 
 const unsettledWorkflows = `SELECT CAST(workflow_id AS BLOB) FROM (
-	SELECT DISTINCT workflow_id FROM outbox INDEXED BY outbox_live WHERE status IN ` + liveStatus + ` ORDER BY workflow_id)`
+	SELECT DISTINCT workflow_id FROM outbox INDEXED BY outbox_live
+	WHERE status IN ` + liveStatus + ` AND typeof(workflow_id) = 'text' ORDER BY workflow_id)`
 
 // NextVisible returns when the earliest pending row falls due, which may be in
 // the past. ok is false if no row is pending.
@@ -247,7 +248,11 @@ func (s *Store) NextVisible(ctx context.Context) (at time.Time, ok bool, err err
 	return at, err == nil, err
 }
 
-// nextVisible passes over days that no calendar has, such as February 30th.
-const nextVisible = `SELECT CAST(visible_after AS BLOB) FROM outbox INDEXED BY outbox_due
-WHERE status = 'pending' AND datetime(substr(visible_after, 1, 19)) = replace(substr(visible_after, 1, 19), 'T', ' ')
-ORDER BY visible_after LIMIT 1`
+const (
+	// nextVisible passes over what has the shape of an instant but is none.
+	nextVisible = `SELECT CAST(visible_after AS BLOB) FROM outbox INDEXED BY outbox_due
+WHERE status = 'pending' AND ` + onCalendar + ` ORDER BY visible_after LIMIT 1`
+
+	// onCalendar is false for days such as February 30th.
+	onCalendar = `datetime(substr(visible_after, 1, 19)) = replace(substr(visible_after, 1, 19), 'T', ' ')`
+)

@@ -83,12 +83,33 @@ const (
 	schemaCurrent
 )
 
+// column is a column of a table, with its declared type.
+type column struct{ name, kind string }
+
 // Columns of table outbox, in order.
 var (
-	requiredColumns = []string{"dispatch_key", "workflow_id", "ordinal", "activity_type", "input", "status", "attempt", "visible_after"}
-	laterColumns    = []string{"claimed_at", "run_id", "namespace", "task_queue", "node"} // old files may lack them
-	ownColumns      = []string{"id", "content_type", "fence", "last_error", "created_at", "finished_at"}
+	requiredColumns = []column{
+		{"dispatch_key", "text"}, {"workflow_id", "text"}, {"ordinal", "int"}, {"activity_type", "text"},
+		{"input", "blob"}, {"status", "text"}, {"attempt", "int"}, {"visible_after", "text"},
+	}
+	laterColumns = []column{ // old files may lack them
+		{"claimed_at", "text"}, {"run_id", "text"}, {"namespace", "text"}, {"task_queue", "text"}, {"node", "text"},
+	}
+	ownColumns = []column{
+		{"id", "int"}, {"content_type", "text"}, {"fence", "int"}, {"last_error", "text"}, {"created_at", "text"}, {"finished_at", "text"},
+	}
 )
+
+// isAmong reports whether one of columns has that name and a type of that kind.
+func (want column) isAmong(columns []column) bool {
+	return slices.ContainsFunc(columns, func(have column) bool {
+		return have.name == want.name && strings.Contains(have.kind, want.kind)
+	})
+}
+
+func areAmong(wanted, columns []column) bool {
+	return !slices.ContainsFunc(wanted, func(want column) bool { return !want.isAmong(columns) })
+}
 
 // schemaObject is a table, index or trigger.
 type schemaObject struct{ kind, name, table string }
@@ -136,8 +157,8 @@ FROM sqlite_master WHERE lower(name) LIKE 'outbox%'`)
 		if err != nil {
 			return 0, err
 		}
-		if !slices.Equal(columns, []string{"version"}) {
-			return 0, fmt.Errorf("%w: outbox_schema", ErrForeignTable)
+		if !areAmong([]column{{"version", "int"}}, columns) {
+			return 0, fmt.Errorf("%w: outbox_schema has other columns", ErrForeignTable)
 		}
 		if err := tx.QueryRowContext(ctx, `SELECT ifnull(max(version), 0) FROM outbox_schema`).Scan(&version); err != nil {
 			return 0, err
@@ -151,9 +172,12 @@ FROM sqlite_master WHERE lower(name) LIKE 'outbox%'`)
 	if err != nil {
 		return 0, err
 	}
-	old := len(columns) > 0 && !slices.ContainsFunc(ownColumns, func(name string) bool { return slices.Contains(columns, name) })
-	if len(columns) > 0 && !shapeKnown(columns, old) {
-		return 0, fmt.Errorf("%w: outbox has other columns", ErrForeignTable)
+	payload, err := columnsOf(ctx, tx, "outbox_payload")
+	if err != nil {
+		return 0, err
+	}
+	if len(payload) > 0 && !areAmong([]column{{"id", "int"}, {"data", "blob"}}, payload) {
+		return 0, fmt.Errorf("%w: outbox_payload has other columns", ErrForeignTable)
 	}
 	state := schemaCurrent
 	for _, want := range schemaObjects() {
@@ -165,55 +189,60 @@ FROM sqlite_master WHERE lower(name) LIKE 'outbox%'`)
 			return 0, fmt.Errorf("%w: %s %s", ErrForeignTable, have.kind, want.name)
 		}
 	}
-	if payload, err := columnsOf(ctx, tx, "outbox_payload"); err != nil {
-		return 0, err
-	} else if len(payload) > 0 && !slices.Equal(payload, []string{"id", "data"}) {
-		return 0, fmt.Errorf("%w: outbox_payload has other columns", ErrForeignTable)
-	}
 	switch {
-	case old:
-		return schemaOld, nil
-	case version < schemaVersion:
+	case len(columns) == 0:
 		return schemaIncomplete, nil
+	case areAmong(slices.Concat(requiredColumns, laterColumns, ownColumns), columns):
+		if version < schemaVersion {
+			return schemaIncomplete, nil
+		}
+		return state, nil
+	case isOld(columns):
+		if _, ok := found["outbox_migrating"]; ok {
+			return 0, fmt.Errorf("%w: outbox_migrating", ErrForeignTable)
+		}
+		return schemaOld, nil
 	}
-	return state, nil
+	return 0, fmt.Errorf("%w: outbox has other columns", ErrForeignTable)
 }
 
-// shapeKnown reports whether columns are those of the store: of an old file,
-// some may be missing but none be unknown, since what is unknown would be lost.
-func shapeKnown(columns []string, old bool) bool {
-	wanted := requiredColumns
-	if !old {
-		wanted = slices.Concat(requiredColumns, laterColumns, ownColumns)
-	}
-	for _, name := range wanted {
-		if !slices.Contains(columns, name) {
-			return false
-		}
-	}
-	if old {
-		for _, name := range columns {
-			if !slices.Contains(requiredColumns, name) && !slices.Contains(laterColumns, name) {
-				return false
-			}
-		}
-	}
-	return true
+// isOld reports whether columns are those of an old file. Some may be missing,
+// but none unknown: what the store does not know would be lost.
+func isOld(columns []column) bool {
+	known := slices.Concat(requiredColumns, laterColumns)
+	return areAmong(requiredColumns, columns) && !slices.ContainsFunc(columns, func(have column) bool {
+		return !slices.ContainsFunc(known, func(want column) bool { return want.name == have.name })
+	})
 }
 
 // columnsOf returns the columns of a table in lower case, or none.
-func columnsOf(ctx context.Context, tx Tx, table string) ([]string, error) {
-	return queryTexts(ctx, tx, `SELECT CAST(lower(name) AS BLOB) FROM pragma_table_info('`+table+`') ORDER BY cid`)
+func columnsOf(ctx context.Context, tx Tx, table string) ([]column, error) {
+	listed, err := queryTexts(ctx, tx, `SELECT CAST(lower(name) || char(0) || lower(type) AS BLOB)
+FROM pragma_table_info('`+table+`') ORDER BY cid`)
+	var columns []column
+	for _, text := range listed {
+		name, kind, _ := strings.Cut(text, "\x00")
+		columns = append(columns, column{name, kind})
+	}
+	return columns, err
 }
 
 // rebuild turns an old table into the present one. A primary key cannot be
 // added to a table, so its rows are copied aside, the table is dropped and made
 // anew: a renamed table would drag the host's views along with it.
 func rebuild(ctx context.Context, tx Tx, now string) error {
+	if err := refuseUnsuitable(ctx, tx); err != nil {
+		return err
+	}
 	kept, err := hostObjects(ctx, tx)
 	if err != nil {
 		return err
 	}
+	unique, err := uniqueIndexes(ctx, tx)
+	if err != nil {
+		return err
+	}
+	kept = append(unique, kept...)
 	columns, err := columnsOf(ctx, tx, "outbox")
 	if err != nil {
 		return err
@@ -239,6 +268,44 @@ func rebuild(ctx context.Context, tx Tx, now string) error {
 	return execAll(ctx, tx, slices.Concat([]string{moveLargePayloads, clearMovedPayloads, `DROP TABLE outbox_migrating`}, kept))
 }
 
+// refuseUnsuitable refuses an old table that cannot be made anew: with keys
+// stored twice, or with a foreign key to it that names no column and would come
+// to mean another.
+func refuseUnsuitable(ctx context.Context, tx Tx) error {
+	repeated, err := anyRow(ctx, tx, `SELECT 1 FROM outbox GROUP BY dispatch_key HAVING count(dispatch_key) > 1 LIMIT 1`)
+	if err != nil {
+		return err
+	}
+	if repeated {
+		return fmt.Errorf("%w: outbox has a dispatch_key more than once", ErrForeignTable)
+	}
+	implicit, err := queryTexts(ctx, tx, `SELECT CAST(child.name AS BLOB)
+FROM sqlite_master AS child, pragma_foreign_key_list(child.name) AS key
+WHERE child.type = 'table' AND lower(key."table") = 'outbox' AND key."to" IS NULL`)
+	if err != nil {
+		return err
+	}
+	if len(implicit) > 0 {
+		return fmt.Errorf("%w: table %q refers to outbox without naming the column dispatch_key", ErrForeignTable, implicit[0])
+	}
+	return nil
+}
+
+// uniqueIndexes returns statements that make the unique constraints of an old
+// table anew, but for that of the key, as indexes. Foreign keys of the host may
+// rest on them.
+func uniqueIndexes(ctx context.Context, tx Tx) ([]string, error) {
+	lists, err := queryTexts(ctx, tx, `SELECT CAST((SELECT group_concat(name, ', ') FROM pragma_index_info(list.name)) AS BLOB)
+FROM pragma_index_list('outbox') AS list WHERE list.origin IN ('u', 'pk') ORDER BY seq DESC`)
+	var statements []string
+	for i, columns := range lists {
+		if columns != "dispatch_key" {
+			statements = append(statements, fmt.Sprintf("CREATE UNIQUE INDEX outbox_unique_%d ON outbox (%s)", i+1, columns))
+		}
+	}
+	return statements, err
+}
+
 // hostObjects returns the statements that made the host's indexes and triggers
 // on the table, which go with it. Indexes of constraints have none.
 func hostObjects(ctx context.Context, tx Tx) ([]string, error) {
@@ -252,9 +319,9 @@ WHERE lower(tbl_name) = 'outbox' AND type IN ('index', 'trigger') AND sql IS NOT
 }
 
 // copyAside copies an old table with the columns it has, in staging order.
-func copyAside(columns []string, order string) string {
+func copyAside(columns []column, order string) string {
 	column := func(name, expression string) string {
-		if !slices.Contains(columns, name) {
+		if !(column{name, ""}).isAmong(columns) {
 			return strings.ReplaceAll(expression, name, "NULL")
 		}
 		return expression
@@ -340,7 +407,8 @@ WHERE dispatch_key IS NULL OR workflow_id IS NULL OR ordinal IS NULL OR activity
 func repairInstants(ctx context.Context, tx Tx, column, where string, repair func(id int64, text, repaired string) error) error {
 	const page = 1000
 	malformed := `SELECT rowid, CAST(ifnull(` + column + `, '') AS BLOB) FROM outbox_migrating
-WHERE rowid > ?1 AND (` + where + `) AND NOT (typeof(` + column + `) = 'text' AND ` + column + wellFormed + `) ORDER BY rowid LIMIT ?2`
+WHERE rowid > ?1 AND (` + where + `) AND NOT (typeof(` + column + `) = 'text' AND ` + column + wellFormed + `
+	AND ifnull(` + strings.ReplaceAll(onCalendar, "visible_after", column) + `, FALSE)) ORDER BY rowid LIMIT ?2`
 	type instant struct {
 		id   int64
 		text string

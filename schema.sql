@@ -26,7 +26,7 @@ CREATE TABLE IF NOT EXISTS outbox (
     last_error    TEXT,
     created_at    TEXT    NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%f000000Z', 'now'))
                           CHECK (typeof(created_at) = 'text' AND created_at GLOB '[0-9][0-9][0-9][0-9]-[0-1][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-5][0-9].[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9]Z'),
-    finished_at   TEXT    CHECK (finished_at IS NULL OR typeof(finished_at) = 'text' AND finished_at GLOB '[0-9][0-9][0-9][0-9]-[0-1][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-5][0-9].[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9]Z')
+    finished_at   TEXT    CHECK (finished_at IS NULL OR status IN ('done', 'failed', 'cancelled') AND typeof(finished_at) = 'text' AND finished_at GLOB '[0-9][0-9][0-9][0-9]-[0-1][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-5][0-9].[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9]Z')
 );
 
 -- Payloads too large to be rewritten with every change of their row.
@@ -67,7 +67,7 @@ CREATE INDEX IF NOT EXISTS outbox_failed ON outbox (id) WHERE status = 'failed';
 CREATE INDEX IF NOT EXISTS outbox_finished ON outbox (finished_at) WHERE finished_at IS NOT NULL;
 
 -- A payload goes with its row, whoever deletes or renumbers the row.
-CREATE TRIGGER IF NOT EXISTS outbox_row_deleted AFTER DELETE ON outbox WHEN OLD.input IS NULL
+CREATE TRIGGER IF NOT EXISTS outbox_row_deleted AFTER DELETE ON outbox
 BEGIN
     DELETE FROM outbox_payload WHERE id = OLD.id;
 END;
@@ -75,6 +75,11 @@ END;
 CREATE TRIGGER IF NOT EXISTS outbox_row_renumbered AFTER UPDATE OF id ON outbox WHEN OLD.input IS NULL AND NEW.id <> OLD.id
 BEGIN
     UPDATE outbox_payload SET id = NEW.id WHERE id = OLD.id;
+END;
+
+CREATE TRIGGER IF NOT EXISTS outbox_row_refilled AFTER UPDATE OF input ON outbox WHEN NEW.input IS NOT NULL
+BEGIN
+    DELETE FROM outbox_payload WHERE id = NEW.id;
 END;
 
 -- And never without it.

@@ -27,7 +27,7 @@ func (s *Store) CompleteTx(ctx context.Context, tx Tx, refs ...Ref) error {
 	if err := checkRefs(refs); err != nil || len(refs) == 0 {
 		return err
 	}
-	lost, err := savepointed(ctx, s, complete.op, tx, func(tx Tx, now string) ([]string, error) {
+	lost, err := within(ctx, s, complete.op, tx, func(tx Tx, now string) ([]string, error) {
 		return complete.apply(ctx, tx, now, refs)
 	})
 	return claimLost(lost, err)
@@ -178,7 +178,7 @@ func (s *Store) SettleWorkflowTx(ctx context.Context, tx Tx, workflowID uuid.UUI
 	if err := checkWorkflow(workflowID); err != nil {
 		return nil, err
 	}
-	return savepointed(ctx, s, "settle workflow", tx, func(tx Tx, now string) ([]string, error) {
+	return within(ctx, s, "settle workflow", tx, func(tx Tx, now string) ([]string, error) {
 		return settleWorkflow(ctx, tx, now, workflowID)
 	})
 }
@@ -220,8 +220,12 @@ func (s *Store) Requeue(ctx context.Context, dispatchKeys ...string) (requeued i
 	})
 }
 
+// reopenedFence is the fence of a row that is reopened. One that cannot grow
+// further stays; the next claim buries its row.
+const reopenedFence = `CASE WHEN outbox.fence < 9223372036854775807 THEN outbox.fence + 1 ELSE outbox.fence END`
+
 const requeueFailed = `UPDATE outbox SET status = 'pending', attempt = 0, visible_after = ?1,
-	last_error = NULL, finished_at = NULL, fence = fence + 1
+	last_error = NULL, finished_at = NULL, fence = ` + reopenedFence + `
 WHERE id IN (` + matchedRows + `('failed')) RETURNING 1`
 
 // Purge deletes up to limit settled rows that finished strictly before the

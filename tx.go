@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"regexp"
 	"strings"
 	"time"
 )
@@ -162,25 +163,35 @@ func (s *Store) connectAndBegin(ctx context.Context, statement string) (*sql.Con
 		if err != nil {
 			return nil, err
 		}
-		err = s.retryBusy(ctx, func() error {
-			_, err := conn.ExecContext(ctx, statement)
-			return err
-		})
+		err = s.retryBusy(ctx, func() error { return s.beginOn(ctx, conn, statement) })
 		switch {
 		case err == nil:
 			return conn, nil
 		case isBusy(err):
 			tried = connections
-		case isInTransaction(err):
-			rollback(conn)
 		default:
-			discard(conn)
+			rollback(conn) // which throws it away if it is past mending
 		}
 		conn.Close()
 		if tried == connections || ctx.Err() != nil {
 			return nil, err
 		}
 	}
+}
+
+func (s *Store) beginOn(ctx context.Context, conn *sql.Conn, statement string) error {
+	if _, err := conn.ExecContext(ctx, statement); err != nil || !s.sharedCache {
+		return err
+	}
+	// In a shared cache a reader of another pool can lock a table within this
+	// transaction still. Writes that change nothing lock them first.
+	for _, table := range []string{"outbox", "outbox_payload"} {
+		if _, err := conn.ExecContext(ctx, "DELETE FROM "+table+" WHERE FALSE"); isBusy(err) {
+			rollback(conn)
+			return err
+		}
+	}
+	return nil
 }
 
 // commitGrace is how long a COMMIT on its way is still waited for once its
@@ -301,43 +312,24 @@ func (s *Store) writeWithoutForeignKeys(ctx context.Context, fn func(tx Tx, now 
 		setForeignKeys(ctx, conn, "OFF")
 		defer setForeignKeys(context.WithoutCancel(ctx), conn, "ON")
 	}
-	err = s.retryBusy(ctx, func() error {
-		_, err := conn.ExecContext(ctx, "BEGIN IMMEDIATE")
-		return err
-	})
+	err = s.retryBusy(ctx, func() error { return s.beginOn(ctx, conn, "BEGIN IMMEDIATE") })
 	if err != nil {
 		return err
 	}
-	ended := false
-	defer func() {
-		if !ended {
-			rollback(conn)
-		}
-	}()
-	now, err := s.instant()
-	if err != nil {
-		return err
-	}
-	if err := fn(conn, now); err != nil {
-		return err
-	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	ended = true
-	return s.sendCommit(ctx, conn)
+	_, err = ownTransaction(ctx, s, conn, func(tx Tx, now string) (done, error) { return done{}, fn(tx, now) })
+	return err
 }
 
 func setForeignKeys(ctx context.Context, conn *sql.Conn, to string) {
 	_ = query(ctx, conn, "PRAGMA foreign_keys = "+to, nil, func(*sql.Rows) error { return nil })
 }
 
-// savepointed runs fn inside the caller's transaction and, if fn fails, leaves
-// that transaction as it was. On a connection without a transaction it makes
-// one of its own.
-func savepointed[T any](ctx context.Context, s *Store, op string, tx Tx, fn func(tx Tx, now string) (T, error)) (T, error) {
+// within runs fn inside the caller's transaction and, if fn fails, leaves that
+// transaction as it was. On a connection without one it makes one of its own.
+func within[T any](ctx context.Context, s *Store, op string, tx Tx, fn func(tx Tx, now string) (T, error)) (T, error) {
 	var zero T
-	if s.closed.Load() {
+	_, inUpdate := tx.(*updateTx)
+	if s.closed.Load() && !inUpdate { // a transaction under way ends as it would have
 		return zero, ErrClosed
 	}
 	if err := ctx.Err(); err != nil {
@@ -346,9 +338,60 @@ func savepointed[T any](ctx context.Context, s *Store, op string, tx Tx, fn func
 	if err := checkTx(tx); err != nil {
 		return zero, err
 	}
+	if conn, ok := tx.(*sql.Conn); ok {
+		err := s.retryBusy(ctx, func() error {
+			_, err := conn.ExecContext(ctx, "BEGIN IMMEDIATE")
+			return err
+		})
+		if err == nil {
+			value, err := ownTransaction(ctx, s, conn, fn)
+			return value, s.explain(ctx, op, err)
+		}
+		if !isInTransaction(err) {
+			return zero, s.explain(ctx, op, err)
+		}
+	}
+	value, err := savepoint(ctx, s, tx, inUpdate, fn)
+	if err != nil {
+		return zero, s.explain(ctx, op, err)
+	}
+	return value, nil
+}
+
+// ownTransaction runs fn in the transaction that was begun on a connection of
+// the host's, and ends it.
+func ownTransaction[T any](ctx context.Context, s *Store, conn *sql.Conn, fn func(tx Tx, now string) (T, error)) (T, error) {
+	var zero T
+	ended := false
+	defer func() {
+		if !ended {
+			rollback(conn)
+		}
+	}()
+	now, err := s.instant()
+	if err != nil {
+		return zero, err
+	}
+	value, err := fn(conn, now)
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return zero, err
+	}
+	ended = true
+	if err := s.sendCommit(ctx, conn); err != nil {
+		return zero, err
+	}
+	return value, nil
+}
+
+// savepoint runs fn in a transaction that goes on after it.
+func savepoint[T any](ctx context.Context, s *Store, tx Tx, immediate bool, fn func(tx Tx, now string) (T, error)) (T, error) {
+	var zero T
 	end := context.WithoutCancel(ctx)
 	if _, err := tx.ExecContext(ctx, "SAVEPOINT outbox_call"); err != nil {
-		return zero, s.explain(ctx, op, err)
+		return zero, err
 	}
 	released := false
 	defer func() {
@@ -360,16 +403,27 @@ func savepointed[T any](ctx context.Context, s *Store, op string, tx Tx, fn func
 			_, _ = tx.ExecContext(end, "RELEASE outbox_call")
 		}
 	}()
+	if !immediate {
+		// The host's transaction may be a deferred one. A write that changes
+		// nothing takes its lock before the clock is read.
+		err := s.retryBusy(ctx, func() error {
+			_, err := tx.ExecContext(ctx, "DELETE FROM outbox_schema WHERE FALSE")
+			return err
+		})
+		if err != nil {
+			return zero, err
+		}
+	}
 	now, err := s.instant()
 	if err != nil {
 		return zero, err
 	}
 	value, err := fn(tx, now)
 	if err != nil {
-		return zero, s.explain(ctx, op, err)
+		return zero, err
 	}
 	if _, err := tx.ExecContext(end, "RELEASE outbox_call"); err != nil {
-		return zero, s.explain(ctx, op, err)
+		return zero, err
 	}
 	released = true
 	return value, nil
@@ -534,8 +588,11 @@ func (e *opError) Unwrap() error { return e.err }
 // isBusy reports whether err is for a lock that another holds, or for a
 // statement on the same connection that is still being closed.
 func isBusy(err error) bool {
-	return says(err, "database is locked", "table is locked", "schema is locked", "SQLITE_BUSY", "statements in progress")
+	return err != nil && (busyText.MatchString(err.Error()) || says(err, "SQLITE_BUSY", "SQL statements in progress"))
 }
+
+// busyText is SQLite's own message, not a text of the host's that has it inside.
+var busyText = regexp.MustCompile("(^|: |`)database (table |schema )?is locked($|\n|[`:( ])")
 
 func isInTransaction(err error) bool {
 	return says(err, "cannot start a transaction within a transaction")

@@ -166,11 +166,18 @@ func TestReadsWaitForAnExclusiveLock(t *testing.T) {
 	require.NoError(t, store.Migrate(ctx))
 	_, err = store.Append(ctx, row(uuid.New(), 0))
 	require.NoError(t, err)
+	conn, err := db.Conn(ctx) // the driver would wait for longer, deaf to the context
+	require.NoError(t, err)
+	var timeout int
+	require.NoError(t, conn.QueryRowContext(ctx, "PRAGMA busy_timeout = 3600000").Scan(&timeout))
+	require.NoError(t, conn.Close())
 	holder := startChild(t, "hold", file, "BEGIN EXCLUSIVE")
 	holder.expect("held")
 	short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 	defer cancel()
 	_, err = store.List(short, outbox.Filter{})
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	_, err = store.Claim(short, 1)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	result := make(chan error)
 	go func() {
@@ -326,6 +333,107 @@ func TestHostTransactions(t *testing.T) {
 
 	_, err = store.AppendTx(ctx, db, row(workflow, 99))
 	require.ErrorIs(t, err, outbox.ErrInvalid, "a *sql.DB is no transaction")
+}
+
+func TestTxFormsOnABareConnectionLeaveNoTransactionBehind(t *testing.T) {
+	db, err := sql.Open("libsql", "file:"+filepath.Join(t.TempDir(), "host.db")) // rollback journal
+	require.NoError(t, err)
+	defer db.Close()
+	ctx := context.Background()
+	store := outbox.New(db, &outbox.Options{BusyTimeout: 30 * time.Millisecond})
+	require.NoError(t, store.Migrate(ctx))
+	reader, err := db.Conn(ctx)
+	require.NoError(t, err)
+	defer reader.Close()
+	_, err = reader.ExecContext(ctx, "BEGIN")
+	require.NoError(t, err)
+	var n int
+	require.NoError(t, reader.QueryRowContext(ctx, "SELECT count(*) FROM outbox").Scan(&n))
+
+	bare, err := db.Conn(ctx)
+	require.NoError(t, err)
+	defer bare.Close()
+	_, err = store.AppendTx(ctx, bare, row(uuid.New(), 0))
+	require.ErrorIs(t, err, outbox.ErrBusy, "the reader holds up the commit")
+	_, err = reader.ExecContext(ctx, "COMMIT")
+	require.NoError(t, err)
+	_, err = bare.ExecContext(ctx, "BEGIN")
+	require.NoError(t, err, "no transaction was left open")
+	_, err = bare.ExecContext(ctx, "COMMIT")
+	require.NoError(t, err)
+	_, err = store.AppendTx(ctx, bare, row(uuid.New(), 0))
+	require.NoError(t, err)
+	outboxtest.RequireCounts(t, store, map[outbox.Status]int{outbox.Pending: 1})
+}
+
+func TestClockIsReadWithTheLockHeld(t *testing.T) {
+	db, err := sql.Open("libsql", "file:"+filepath.Join(t.TempDir(), "host.db"))
+	require.NoError(t, err)
+	defer db.Close()
+	ctx := context.Background()
+	var asked sync.WaitGroup
+	clock := outboxtest.NewClock()
+	store := outbox.New(db, &outbox.Options{Now: clock.Now})
+	require.NoError(t, store.Migrate(ctx))
+	stage := map[string]func(row outbox.Row) error{
+		"Append": func(row outbox.Row) error { _, err := store.Append(ctx, row); return err },
+		"AppendTx in a deferred transaction": func(row outbox.Row) error {
+			tx, err := db.Begin()
+			if err != nil {
+				return err
+			}
+			if _, err := store.AppendTx(ctx, tx, row); err != nil {
+				return errors.Join(err, tx.Rollback())
+			}
+			return tx.Commit()
+		},
+	}
+	for name, call := range stage {
+		holder, err := db.Conn(ctx)
+		require.NoError(t, err)
+		_, err = holder.ExecContext(ctx, "BEGIN IMMEDIATE")
+		require.NoError(t, err)
+		staged := row(uuid.New(), 0)
+		var result error
+		asked.Go(func() { result = call(staged) })
+		time.Sleep(20 * time.Millisecond) // it waits by now; if not, the test shows less
+		clock.Advance(time.Hour)
+		_, err = holder.ExecContext(ctx, "COMMIT")
+		require.NoError(t, err)
+		require.NoError(t, holder.Close())
+		asked.Wait()
+		require.NoError(t, result, name)
+		got, err := store.Get(ctx, outbox.DispatchKey(staged.WorkflowID, 0))
+		require.NoError(t, err)
+		require.Equal(t, clock.Now(), got.VisibleAfter, name)
+	}
+}
+
+func TestCloseLetsCallsUnderWayEnd(t *testing.T) {
+	db, err := sql.Open("libsql", "file:"+filepath.Join(t.TempDir(), "host.db"))
+	require.NoError(t, err)
+	defer db.Close()
+	ctx := context.Background()
+	store := outbox.New(db, nil)
+	require.NoError(t, store.Migrate(ctx))
+	require.NoError(t, store.Update(ctx, func(ctx context.Context, tx outbox.Tx) error {
+		require.NoError(t, store.Close())
+		_, err := store.AppendTx(ctx, tx, row(uuid.New(), 0))
+		return err
+	}))
+	outboxtest.RequireCounts(t, outbox.New(db, nil), map[outbox.Status]int{outbox.Pending: 1})
+}
+
+func TestTextsOfTheHostAreNotTakenForLocks(t *testing.T) {
+	store := openStore(t, ":memory:", nil)
+	ctx := context.Background()
+	require.NoError(t, store.Update(ctx, func(ctx context.Context, tx outbox.Tx) error {
+		_, err := tx.ExecContext(ctx, `CREATE TRIGGER t BEFORE INSERT ON outbox BEGIN SELECT RAISE(ABORT, 'the vault database is locked by its keeper'); END`)
+		return err
+	}))
+	_, err := store.Append(ctx, row(uuid.New(), 0))
+	require.ErrorContains(t, err, "keeper")
+	require.NotErrorIs(t, err, outbox.ErrBusy)
 }
 
 // workOnFile appends rows of its own and completes whatever it can claim until

@@ -216,6 +216,8 @@ func (t *updateTx) finish(ctx context.Context) error {
 func endsTransaction(query string) bool {
 	first, rest := cutWord(query)
 	switch first {
+	case "": // no statement starts so, but for an empty one: whatever this is, it is not let through
+		return rest != ""
 	case "BEGIN", "COMMIT", "END":
 		return true
 	case "ROLLBACK": // but ROLLBACK [TRANSACTION] TO a savepoint
@@ -232,7 +234,7 @@ func endsTransaction(query string) bool {
 // follows it. It skips white space, comments and empty statements.
 func cutWord(query string) (word, rest string) {
 	for {
-		query = strings.TrimLeft(query, " \t\r\n\f;\ufeff")
+		query = strings.TrimLeft(query, " \t\r\n\v\f;\ufeff")
 		switch {
 		case strings.HasPrefix(query, "--"):
 			_, query, _ = strings.Cut(query, "\n")

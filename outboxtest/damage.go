@@ -40,7 +40,13 @@ var damages = []struct{ name, set string }{
 	{"an envelope that is not UTF-8", `content_type = NULL, input = x'ff'`},
 	{"an envelope that is empty", `content_type = NULL, input = x''`},
 	{"a payload that is missing", `input = NULL`},
+	{"an envelope with a null for a byte", `content_type = NULL, input = CAST('{"content_type":"Json","bytes":[1,null]}' AS BLOB)`},
+	{"an envelope in upper case", `content_type = NULL, input = CAST('{"content_type":"Json","BYTES":[2]}' AS BLOB)`},
+	{"an envelope whose content type holds a NUL", `content_type = NULL, input = CAST('{"content_type":"a\u0000b","bytes":[]}' AS BLOB)`},
 	{"a negative fence", `fence = -5`},
+	{"a negative fence that a claim would make none", `fence = -1`},
+	{"a fence that is a text", `fence = 'abc'`},
+	{"a fence that is a fraction", `fence = 1.5`},
 	{"a fence that can grow no further", `fence = 9223372036854775807`},
 	{"a day that no calendar has", `visible_after = '2023-02-30T00:00:00.000000000Z'`},
 }
@@ -107,6 +113,31 @@ var damageRules = []rule{
 		require.Equal(s.t, s.keys(1000), keysOf(s.claim(1)))
 		s.mend()
 	}},
+	{"thousands of rows that cannot be decoded are passed in one claim", func(s *suite) {
+		const n = 3000
+		var rows []outbox.Row
+		for i := range n {
+			row := s.row(i)
+			row.VisibleAfter = s.clock.Now().AddDate(0, 0, -1)
+			rows = append(rows, row)
+		}
+		s.stage(rows...)
+		s.exec(`UPDATE outbox SET attempt = -1`)
+		s.stage(s.row(n))
+		require.Equal(s.t, s.keys(n), keysOf(s.claim(1)))
+		require.Equal(s.t, n, s.count(`SELECT count(*) FROM outbox WHERE status = 'failed'`))
+	}},
+	{"rearm and requeue of a damaged fence do not block the others", func(s *suite) {
+		s.stageN(3)
+		s.exec(`UPDATE outbox SET fence = 9223372036854775807 WHERE ordinal = 0`)
+		s.exec(`UPDATE outbox SET fence = 1.5 WHERE ordinal = 1`)
+		require.NoError(s.t, s.Rearm(s.ctx, s.row(0), s.row(1), s.row(2), s.row(3)))
+		s.clock.Advance(1)
+		require.Equal(s.t, s.keys(2, 3), keysOf(s.claim(9)))
+		n, err := s.Requeue(s.ctx, s.keys(0, 1, 2)...)
+		require.NoError(s.t, err)
+		require.Equal(s.t, 2, n)
+	}},
 	{"an old envelope is read, whatever its size", func(s *suite) {
 		s.stageN(3)
 		s.exec(`UPDATE outbox SET content_type = NULL, input = CAST('{"content_type":"Json","bytes":[123,34,97,34,58,49,125]}' AS BLOB) WHERE ordinal = 0`)
@@ -126,7 +157,7 @@ var damageRules = []rule{
 		for _, set := range []string{
 			`status = 'paused'`, `status = NULL`, `visible_after = 'tomorrow'`, `visible_after = '2024-01-01T00:00:00Z'`,
 			`visible_after = CAST(visible_after AS BLOB)`, `visible_after = NULL`, `claimed_at = visible_after`, `node = ''`,
-			`namespace = NULL`, `finished_at = ''`, `created_at = '2024'`,
+			`namespace = NULL`, `finished_at = ''`, `finished_at = visible_after`, `created_at = '2024'`,
 		} {
 			require.Error(s.t, s.tryExec(`UPDATE outbox SET `+set), set)
 		}

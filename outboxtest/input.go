@@ -27,6 +27,7 @@ var inputRules = []rule{
 			{"ActivityType", func(r *outbox.Row) { r.ActivityType = "x\x00" }},
 			{"ActivityType", func(r *outbox.Row) { r.ActivityType = "" }},
 			{"Input.ContentType", func(r *outbox.Row) { r.Input.ContentType = "\x00" }},
+			{"LastError", func(r *outbox.Row) { r.LastError = "\xff" }},
 			{"WorkflowID", func(r *outbox.Row) { r.WorkflowID = uuid.Nil }},
 			{"Ordinal", func(r *outbox.Row) { r.Ordinal = math.MaxInt64 + 1 }},
 			{"Status", func(r *outbox.Row) { r.Status = "paused" }},

@@ -158,7 +158,7 @@ var updateRules = []rule{
 		require.NoError(s.t, s.Update(s.ctx, func(ctx context.Context, tx outbox.Tx) error {
 			for _, statement := range []string{
 				"COMMIT", "commit;", " \n END", "ROLLBACK", "rollback transaction", "BEGIN", "BEGIN IMMEDIATE",
-				"-- note\nCOMMIT", "/* note */ COMMIT", ";COMMIT", "/**/--\n;ROLLBACK",
+				"-- note\nCOMMIT", "/* note */ COMMIT", ";COMMIT", "/**/--\n;ROLLBACK", " \vCOMMIT", "\n\vEND", "; \v;COMMIT", "(COMMIT)",
 			} {
 				_, err := tx.ExecContext(ctx, statement)
 				require.ErrorIs(s.t, err, outbox.ErrInvalid, statement)
