@@ -182,18 +182,28 @@ const (
 FROM outbox WHERE id IN (SELECT value FROM json_each(?1))`
 )
 
-// selectPayloads fetches the payloads that RETURNING left out.
+// selectPayloads fetches the payloads that RETURNING left out, in portions that
+// a server's answer can hold.
 func selectPayloads(ctx context.Context, tx Tx, rows []storedRow) error {
-	large := make(map[int64]*storedRow)
-	var ids []int64
-	for i := range rows {
-		if rows[i].elsewhere {
-			large[rows[i].ID] = &rows[i]
-			ids = append(ids, rows[i].ID)
+	const most = 4 << 20
+	for len(rows) > 0 {
+		large := make(map[int64]*storedRow)
+		var ids []int64
+		var n int
+		var size int64
+		for n < len(rows) && len(ids) < idsPerStatement && (size == 0 || size+rows[n].unread <= most) {
+			if row := &rows[n]; row.unread > 0 {
+				large[row.ID] = row
+				ids = append(ids, row.ID)
+				size += row.unread
+			}
+			n++
 		}
-	}
-	for chunk := range slices.Chunk(ids, idsPerStatement) {
-		err := query(ctx, tx, payloadsByID, []any{encodeJSON(chunk)}, func(found *sql.Rows) error {
+		rows = rows[n:]
+		if len(ids) == 0 {
+			continue
+		}
+		err := query(ctx, tx, payloadsByID, []any{encodeJSON(ids)}, func(found *sql.Rows) error {
 			var (
 				id      int64
 				data    []byte

@@ -49,16 +49,17 @@ const packedColumns = `
 	|| char(0) || namespace || char(0) || task_queue || char(0) || ifnull(node, '') || char(0) || activity_type
 	|| char(0) || ifnull(content_type, '') || char(0) || ifnull(last_error, '') AS BLOB)`
 
-// A row is read as three values: the packed columns, the payload, and whether
-// the payload is still missing. SQL tells the last, since a driver may read an
-// empty blob as nil.
+// A row is read as three values: the packed columns, the payload, and, if that
+// is still to be fetched or missing, about how large it is, else 0. SQL tells
+// the last, since a driver may read an empty blob as nil.
 const (
 	// returnedRow is for RETURNING, which builds one record a row: there a
 	// payload of nearly the largest size would make the record too large for
 	// a server. It leaves out large payloads, for selectPayloads to fetch.
 	returnedRow = packedColumns + `,
 	CASE WHEN length(input) <= ` + inlineLimitSQL + ` THEN CAST(input AS BLOB) END,
-	input IS NULL OR length(input) > ` + inlineLimitSQL
+	CASE WHEN input IS NULL THEN ifnull((SELECT length(data) FROM outbox_payload WHERE outbox_payload.id = outbox.id), 0) + 1
+	WHEN length(input) > ` + inlineLimitSQL + ` THEN length(input) ELSE 0 END`
 
 	// selectedRow is for a SELECT without a sorter: it has every payload.
 	selectedRow = packedColumns + `,
@@ -99,8 +100,8 @@ const (
 // and only the fields that could be read.
 type storedRow struct {
 	Row
-	enveloped bool // the payload is an old envelope
-	elsewhere bool // the payload has not been read
+	enveloped bool  // the payload is an old envelope
+	unread    int64 // bytes of a payload that has not been read, at least 1; else 0
 	defect    error
 }
 
@@ -109,14 +110,14 @@ func queryRows(ctx context.Context, tx Tx, text string, args ...any) ([]storedRo
 	var list []storedRow
 	err := query(ctx, tx, text, args, func(rows *sql.Rows) error {
 		var (
-			packed    sql.RawBytes
-			payload   []byte
-			elsewhere bool
+			packed  sql.RawBytes
+			payload []byte
+			unread  int64
 		)
-		if err := rows.Scan(&packed, &payload, &elsewhere); err != nil {
+		if err := rows.Scan(&packed, &payload, &unread); err != nil {
 			return err
 		}
-		list = append(list, decodeRow(packed, payload, elsewhere))
+		list = append(list, decodeRow(packed, payload, unread))
 		return nil
 	})
 	return list, err
@@ -135,8 +136,8 @@ func rowsOf(stored []storedRow) []Row {
 }
 
 // decodeRow always knows at least the ID, which says where the defect is.
-func decodeRow(packed, payload []byte, elsewhere bool) storedRow {
-	row := storedRow{elsewhere: elsewhere}
+func decodeRow(packed, payload []byte, unread int64) storedRow {
+	row := storedRow{unread: unread}
 	fields := strings.Split(string(packed), "\x00")
 	if len(fields) != fieldCount {
 		row.fail("row", errors.New("a text holds a NUL"))
@@ -191,7 +192,7 @@ func decodeRow(packed, payload []byte, elsewhere bool) storedRow {
 	row.Input.ContentType = fields[fieldContentType]
 	row.LastError = fields[fieldLastError]
 	row.enveloped = fields[fieldEnveloped] == "1"
-	if !elsewhere {
+	if unread == 0 {
 		row.setPayload(payload)
 	}
 	return row
@@ -199,7 +200,7 @@ func decodeRow(packed, payload []byte, elsewhere bool) storedRow {
 
 // setPayload gives row the stored bytes of its payload, which it may keep.
 func (r *storedRow) setPayload(data []byte) {
-	r.elsewhere = false
+	r.unread = 0
 	if r.enveloped {
 		payload, err := decodeEnvelope(data)
 		if err != nil {
@@ -222,7 +223,7 @@ func (r *storedRow) fail(column string, err error) {
 
 // check notes a payload that was nowhere to be found, and returns the defect.
 func (r *storedRow) check() error {
-	if r.elsewhere {
+	if r.unread > 0 {
 		r.fail("input", errors.New("payload is missing"))
 	}
 	return r.defect

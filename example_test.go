@@ -2,14 +2,107 @@ package outbox_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"log"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
 	"time"
 
 	"example.com/outbox"
 	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
 )
+
+// What the README shows: an engine's history and its dispatch in one
+// transaction, and a loop that hands out what is due.
+func Example_engine() {
+	ctx := context.Background()
+	dir, err := os.MkdirTemp("", "outbox-example")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "engine.db")
+	setup, err := sql.Open("libsql", "file:"+path)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := setup.Exec(`CREATE TABLE history (event TEXT)`); err != nil {
+		log.Fatal(err)
+	}
+	if err := setup.Close(); err != nil {
+		log.Fatal(err)
+	}
+	ship := func(_ context.Context, row outbox.Row) error {
+		fmt.Println("shipping", string(row.Input.Data))
+		return nil
+	}
+	workflow, payload := uuid.New(), outbox.Payload{ContentType: "text/plain", Data: []byte("a bicycle")}
+	if err := engine(ctx, path, workflow, payload, ship); err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// shipping a bicycle
+}
+
+func engine(ctx context.Context, path string, workflow uuid.UUID, payload outbox.Payload, ship func(context.Context, outbox.Row) error) error {
+	store, err := outbox.Open(ctx, "libsql", "file:"+path, nil)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+
+	// Your history and the dispatch commit together, or neither does.
+	err = store.Update(ctx, func(ctx context.Context, tx outbox.Tx) error {
+		if _, err := tx.ExecContext(ctx, `INSERT INTO history (event) VALUES (?)`, "scheduled"); err != nil {
+			return err
+		}
+		_, err := store.AppendTx(ctx, tx, outbox.Row{WorkflowID: workflow, Ordinal: 1, ActivityType: "ship", Input: payload})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+
+	rows, err := store.Claim(ctx, 100) // elsewhere, in a loop
+	if err != nil {
+		return err
+	}
+	for _, row := range rows {
+		switch cause := ship(ctx, row); {
+		case cause == nil:
+			err = store.Complete(ctx, row.Ref())
+		case row.Attempt < 5:
+			err = store.Retry(ctx, row.Ref(), row.Attempt+1, time.Now().Add(time.Minute), cause)
+		default:
+			err = store.Fail(ctx, row.Ref(), cause)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func TestREADMEShowsCodeThatRuns(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	source, err := os.ReadFile("example_test.go")
+	require.NoError(t, err)
+	_, rest, found := strings.Cut(string(readme), "```go\n")
+	require.True(t, found)
+	code, _, found := strings.Cut(rest, "```\n")
+	require.True(t, found)
+	for line := range strings.Lines(code) {
+		if line = strings.TrimSpace(line); line != "" {
+			require.Contains(t, string(source), "\t"+line+"\n")
+		}
+	}
+}
 
 // A whole life: staged, claimed, settled.
 func Example() {

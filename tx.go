@@ -64,7 +64,16 @@ func finish[T any](ctx context.Context, s *Store, conn *sql.Conn, fn func(tx Tx,
 			return zero, err
 		}
 		return fn(conn, now)
-	}, nil)
+	}, func(T, error) {
+		// Only now, since fn may have sent more until it returned: behind a
+		// ROLLBACK that would be stored at once.
+		rollback(conn)
+		conn.Close()
+	})
+	if errors.Is(err, errAbandoned) {
+		ended = true
+		return zero, err
+	}
 	if err == nil {
 		err = ctx.Err()
 	}
@@ -264,6 +273,11 @@ func (s *Store) abort(ctx context.Context, conn *sql.Conn) {
 // leaves none. known is false if the connection gave no clear answer.
 func inTransaction(conn *sql.Conn) (still, known bool) {
 	_, err := conn.ExecContext(context.Background(), "BEGIN")
+	if says(err, "invalid state, started with Txn") {
+		// An embedded replica answers from what it remembers; asked again, it
+		// passes the question on to the primary.
+		_, err = conn.ExecContext(context.Background(), "BEGIN")
+	}
 	if err == nil {
 		rollback(conn)
 		return false, true
@@ -390,6 +404,9 @@ func ownTransaction[T any](ctx context.Context, s *Store, conn *sql.Conn, fn fun
 func savepoint[T any](ctx context.Context, s *Store, tx Tx, immediate bool, fn func(tx Tx, now string) (T, error)) (T, error) {
 	var zero T
 	end := context.WithoutCancel(ctx)
+	if !immediate {
+		tx = wholeTx{tx}
+	}
 	if _, err := tx.ExecContext(ctx, "SAVEPOINT outbox_call"); err != nil {
 		return zero, err
 	}
@@ -427,6 +444,26 @@ func savepoint[T any](ctx context.Context, s *Store, tx Tx, immediate bool, fn f
 	}
 	released = true
 	return value, nil
+}
+
+// wholeTx is the host's transaction, in which a statement that was begun is not
+// interrupted when its context ends: SQLite answers an interrupted write by
+// undoing the whole transaction, and what the host sends after that would be
+// stored at once. (The Tx of Update notices it and refuses.)
+type wholeTx struct{ Tx }
+
+func (t wholeTx) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return t.Tx.ExecContext(context.WithoutCancel(ctx), query, args...)
+}
+
+func (t wholeTx) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return t.Tx.QueryContext(context.WithoutCancel(ctx), query, args...)
 }
 
 // checkTx refuses what cannot be a transaction. A *sql.DB has the methods of a
@@ -505,14 +542,11 @@ func (s *Store) retryBusy(ctx context.Context, attempt func() error) error {
 
 func retryBusy(ctx context.Context, timeout time.Duration, attempt func() error) error {
 	const shortest, longest = 100 * time.Microsecond, 10 * time.Millisecond
-	var start time.Time
+	start := time.Now() // the driver's own wait counts
 	for pause := shortest; ; pause = min(2*pause, longest) {
 		err := attempt()
 		if err == nil || !isBusy(err) || errors.Is(err, ErrBusy) {
 			return err
-		}
-		if start.IsZero() {
-			start = time.Now()
 		}
 		left := timeout - time.Since(start)
 		if left <= 0 {
@@ -598,10 +632,15 @@ func isInTransaction(err error) bool {
 	return says(err, "cannot start a transaction within a transaction")
 }
 
-func isNoTransaction(err error) bool { return says(err, "no transaction is active") }
+func isNoTransaction(err error) bool {
+	return says(err, "no transaction is active", "invalid state, started with Init") // the latter by a replica
+}
 
+// isTooBig reports whether a value, or on a server and on its replicas a whole
+// request or answer, is larger than the database takes.
 func isTooBig(err error) bool {
-	return says(err, "string or blob too big", "SQLITE_TOOBIG", "ARGS_INVALID")
+	return says(err, "string or blob too big", "SQLITE_TOOBIG", "ARGS_INVALID",
+		"message length too large", "exceeds the maximum size", "Response is too large")
 }
 
 func isFull(err error) bool { return says(err, "database or disk is full") }

@@ -75,7 +75,9 @@ var concurrencyRules = []rule{
 	{"contexts cancelled at every point leave calls whole and the store working", func(s *suite) {
 		for i := range 150 {
 			ctx, cancel := context.WithTimeout(s.ctx, time.Duration(i)*20*time.Microsecond)
-			_, appendErr := s.Append(ctx, s.row(2*i), s.row(2*i+1))
+			large := s.row(2*i + 1) // is stored by a statement of its own
+			large.Input.Data = make([]byte, 10_000)
+			_, appendErr := s.Append(ctx, s.row(2*i), large)
 			updateErr := s.Update(ctx, func(ctx context.Context, tx outbox.Tx) error {
 				_, err := s.AppendTx(ctx, tx, s.row(10_000+i))
 				return err

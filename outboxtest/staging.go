@@ -215,7 +215,7 @@ var stagingRules = []rule{
 		large := s.row(0)
 		large.Input.Data = bytes.Repeat([]byte("x"), 3000)
 		s.stage(large)
-		s.exec(`PRAGMA recursive_triggers = OFF`) // then a REPLACE fires no delete trigger
+		_ = s.tryExec(`PRAGMA recursive_triggers = OFF`) // then a REPLACE fires no delete trigger; a server has its own mind
 		s.exec(`INSERT OR REPLACE INTO outbox (dispatch_key, workflow_id, ordinal, activity_type, input, status, attempt, visible_after, content_type)
 			SELECT dispatch_key, workflow_id, ordinal, activity_type, CAST('new' AS BLOB), status, attempt, visible_after, content_type FROM outbox`)
 		require.Equal(s.t, "new", string(s.get(s.key(0)).Input.Data))

