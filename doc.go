@@ -53,7 +53,8 @@
 // nothing. A call that returns an error has stored nothing, except for
 // [ErrClaimLost] (the other refs are stored) and [ErrCommitUnknown] (the answer
 // to the COMMIT was lost). Goroutines of one Store are served in the order they
-// came. Other processes are waited for until the context ends or
+// came, and on a database that Open has set up in this process those that call at
+// once share a commit, each with its own outcome. Other processes are waited for until the context ends or
 // Options.BusyTimeout is over. A context that ends before the COMMIT leaves
 // nothing behind.
 //

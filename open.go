@@ -33,7 +33,8 @@ const maxConnections = 8
 // The data source name is the driver's own; in one that starts with "file:" it
 // is a URI, where %, ? and # of a path must be escaped. ":memory:" and "file::memory:" are
 // in memory: each Open has its own database, which lasts until Close, while
-// "file:NAME?mode=memory&cache=shared" is shared by name within the process.
+// "file:NAME?mode=memory&cache=shared" is shared by name within the process. (Where
+// SQLite was built without shared cache, both are made in its VFS memdb.)
 // http://, https://, libsql://, ws:// and wss:// are libSQL servers, which keep
 // their own settings. Everything else is a file: Open puts it in WAL mode, and
 // each connection gets Options.Synchronous.
@@ -64,8 +65,7 @@ func Open(ctx context.Context, driverName, dataSourceName string, opts *Options)
 	if kind == memoryDatabase {
 		store.db.SetMaxOpenConns(1) // SQLite's shared cache locks whole tables between connections
 		store.db.SetMaxIdleConns(1)
-		connector.anchor, err = connector.Connect(ctx)
-		err = store.explain(ctx, "open", err)
+		err = store.explain(ctx, "open", connector.dropAnchor(ctx, driverName, name))
 	} else {
 		store.db.SetMaxOpenConns(maxConnections)
 		store.db.SetMaxIdleConns(maxConnections)
@@ -111,13 +111,36 @@ func classify(dataSourceName string) (target, string) {
 		}
 	}
 	private := name == ":memory:" || name == "file::memory:"
-	if !private && !strings.Contains(query, "mode=memory") {
+	switch {
+	case strings.Contains(query, "vfs=memdb"):
+		return memoryDatabase, dataSourceName
+	case !private && !strings.Contains(query, "mode=memory"):
 		return fileDatabase, dataSourceName
-	}
-	if private || !strings.Contains(query, "cache=shared") {
-		dataSourceName = "file:outbox-" + uuid.NewString() + "?mode=memory&cache=shared"
+	case private || !strings.Contains(query, "cache=shared"):
+		dataSourceName = withParameters("file:outbox-"+uuid.NewString(), "mode=memory&cache=shared", query)
 	}
 	return memoryDatabase, dataSourceName
+}
+
+// inMemdb is the name of a shared in-memory database for SQLite without shared
+// cache, which has them in a file system of its own,
+// see https://www.sqlite.org/src/file/src/memdb.c.
+func inMemdb(dataSourceName string) string {
+	name, query, _ := strings.Cut(strings.TrimPrefix(dataSourceName, "file:"), "?")
+	return withParameters("file:/"+strings.TrimLeft(name, "/"), "vfs=memdb", query)
+}
+
+// withParameters appends the parameters that say where a database is, and those
+// of query, which may be the driver's, that say something else.
+func withParameters(name, where, query string) string {
+	name += "?" + where
+	for parameter := range strings.SplitSeq(query, "&") {
+		key, _, _ := strings.Cut(parameter, "=")
+		if key != "" && key != "mode" && key != "cache" {
+			name += "&" + parameter
+		}
+	}
+	return name
 }
 
 // baseConnector returns the driver's connector for a data source name.
@@ -169,7 +192,8 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	}
 	for _, setting := range c.settings() {
 		err := retryBusy(ctx, c.busyTimeout, func() error {
-			return queryDriver(ctx, conn, setting)
+			_, err := queryDriver(ctx, conn, setting)
+			return err
 		})
 		if err != nil {
 			conn.Close()
@@ -177,6 +201,29 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 		}
 	}
 	return conn, nil
+}
+
+// dropAnchor opens the anchor of an in-memory database. If the driver's SQLite
+// has no shared cache, by which connections share it, they do so in memdb.
+func (c *connector) dropAnchor(ctx context.Context, driverName, dataSourceName string) (err error) {
+	if c.anchor, err = c.Connect(ctx); err != nil {
+		return err
+	}
+	omitted, err := queryDriver(ctx, c.anchor, "SELECT sqlite_compileoption_used('OMIT_SHARED_CACHE')")
+	if err != nil || omitted != int64(1) || strings.Contains(dataSourceName, "vfs=memdb") {
+		return nil // also if SQLite was built without knowing its options
+	}
+	if err := c.anchor.Close(); err != nil {
+		return err
+	}
+	if c.Connector, err = baseConnector(driverName, inMemdb(dataSourceName)); err != nil {
+		return err
+	}
+	if c.anchor, err = c.Connect(ctx); err != nil && strings.Contains(err.Error(), "no such vfs") {
+		err = fmt.Errorf("connections of this driver cannot share a database in memory "+
+			"(for that of github.com/ncruces/go-sqlite3, import its package vfs/memdb): %w", err)
+	}
+	return err
 }
 
 // settings are the statements that configure a connection. The waiting for
@@ -209,13 +256,13 @@ func (c *connector) Close() error {
 	return err
 }
 
-// queryDriver runs a statement without arguments on a driver's connection and
-// drains what it returns. A PRAGMA must be queried: some drivers refuse to
-// execute what returns rows.
-func queryDriver(ctx context.Context, conn driver.Conn, query string) error {
+// queryDriver runs a statement without arguments on a driver's connection,
+// drains what it returns, and returns the first value of the last row. A PRAGMA
+// must be queried: some drivers refuse to execute what returns rows.
+func queryDriver(ctx context.Context, conn driver.Conn, query string) (value driver.Value, err error) {
 	statement, err := conn.Prepare(query)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer statement.Close()
 	var rows driver.Rows
@@ -225,15 +272,16 @@ func queryDriver(ctx context.Context, conn driver.Conn, query string) error {
 		rows, err = statement.Query(nil) //lint:ignore SA1019 the only form that old drivers have
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer rows.Close()
 	values := make([]driver.Value, len(rows.Columns()))
 	for {
 		if err := rows.Next(values); err == io.EOF {
-			return nil
+			return value, nil
 		} else if err != nil {
-			return err
+			return nil, err
 		}
+		value = values[0]
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -19,9 +20,14 @@ type Store struct {
 	busyTimeout time.Duration
 	sharedCache bool // an in-memory database that other pools of this process may open
 
-	turn   chan struct{} // full while a goroutine writes; those that wait to fill it are served in order
+	turns  turns
 	closed atomic.Bool
 	idle   atomic.Bool // the last claim found nothing; see claim
+
+	abandoned struct {
+		sync.Mutex
+		calls int // of the driver, left to themselves and still under way
+	}
 }
 
 // Options configures a Store. A nil *Options means the zero value.
@@ -76,7 +82,6 @@ func newStore(db *sql.DB, opened target, opts *Options) *Store {
 		now:         opts.Now,
 		logger:      opts.Logger,
 		busyTimeout: opts.BusyTimeout,
-		turn:        make(chan struct{}, 1),
 	}
 	if s.now == nil {
 		s.now = time.Now

@@ -33,19 +33,38 @@ func write[T any](ctx context.Context, s *Store, op string, fn func(tx Tx, now s
 	if err := s.admit(ctx); err != nil {
 		return zero, err
 	}
+	if s.deaf() {
+		value, err := writeAlone(ctx, s, fn)
+		return value, s.explain(ctx, op, err)
+	}
+	var value T
+	j := &job{ctx: ctx, run: func(tx Tx, now string) (err error) {
+		value, err = fn(tx, now)
+		return err
+	}}
+	s.runJob(j)
+	if j.panicked != nil {
+		panic(j.panicked)
+	}
+	if j.err != nil {
+		return zero, s.explain(ctx, op, j.err)
+	}
+	return value, nil
+}
+
+// writeAlone shares its commit with nobody: it may have to leave a driver to
+// itself when ctx ends, and nobody else's call must hang on that.
+func writeAlone[T any](ctx context.Context, s *Store, fn func(tx Tx, now string) (T, error)) (T, error) {
+	var zero T
 	if err := s.takeTurn(ctx); err != nil {
 		return zero, err
 	}
-	defer s.endTurn()
+	defer s.turns.pass()
 	conn, err := s.begin(ctx, "BEGIN IMMEDIATE")
 	if err != nil {
-		return zero, s.explain(ctx, op, err)
+		return zero, err
 	}
-	value, err := finish(ctx, s, conn, fn)
-	if err != nil {
-		return zero, s.explain(ctx, op, err)
-	}
-	return value, nil
+	return finish(ctx, s, conn, fn)
 }
 
 // finish runs fn in the transaction that is open on conn, ends it whatever
@@ -58,7 +77,7 @@ func finish[T any](ctx context.Context, s *Store, conn *sql.Conn, fn func(tx Tx,
 			s.abort(ctx, conn)
 		}
 	}()
-	value, err := await(ctx, s.deaf(), func() (T, error) {
+	value, err := await(ctx, s, func() (T, error) {
 		now, err := s.instant()
 		if err != nil {
 			return zero, err
@@ -81,24 +100,20 @@ func finish[T any](ctx context.Context, s *Store, conn *sql.Conn, fn func(tx Tx,
 		return zero, err
 	}
 	ended = true
-	return value, s.commit(ctx, conn)
+	if err := s.commit(ctx, conn); err != nil {
+		return zero, err
+	}
+	return value, nil
 }
 
 // done is the value of a call that has none.
 type done struct{}
 
-// takeTurn waits until no other goroutine of this Store writes. They are
-// served in the order they came: the runtime queues senders to a channel.
+// takeTurn waits until no other goroutine of this Store writes.
 func (s *Store) takeTurn(ctx context.Context) error {
-	select {
-	case s.turn <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	_, err := s.turns.take(ctx, nil)
+	return err
 }
-
-func (s *Store) endTurn() { <-s.turn }
 
 // instant is the present as it is stored.
 func (s *Store) instant() (string, error) {
@@ -116,8 +131,8 @@ func (s *Store) deaf() bool { return s.opened == hostDatabase || s.opened == ser
 
 // await runs call. If calls may be deaf to ctx, and it ends, call is left to
 // itself and await returns ctx's error; orphaned then gets what call returns.
-func await[T any](ctx context.Context, deaf bool, call func() (T, error), orphaned func(T, error)) (T, error) {
-	if !deaf || ctx.Done() == nil {
+func await[T any](ctx context.Context, s *Store, call func() (T, error), orphaned func(T, error)) (T, error) {
+	if !s.deaf() || ctx.Done() == nil {
 		return call()
 	}
 	type outcome struct {
@@ -139,21 +154,36 @@ func await[T any](ctx context.Context, deaf bool, call func() (T, error), orphan
 		return got.value, got.err
 	default:
 	}
-	if orphaned != nil {
-		go func() {
-			got := <-answer
+	s.widenPool(1)
+	go func() {
+		got := <-answer
+		if orphaned != nil {
 			orphaned(got.value, got.err)
-		}()
-	}
+		}
+		s.widenPool(-1)
+	}()
 	var zero T
 	return zero, fmt.Errorf("%w: %w", ctx.Err(), errAbandoned)
+}
+
+// widenPool lets the pool have a connection more for a call that was left to
+// itself, since that may never return: a network can swallow an answer, and
+// the driver waits for it without end.
+func (s *Store) widenPool(by int) {
+	if s.opened != serverDatabase {
+		return
+	}
+	s.abandoned.Lock()
+	defer s.abandoned.Unlock()
+	s.abandoned.calls += by
+	s.db.SetMaxOpenConns(maxConnections + s.abandoned.calls)
 }
 
 var errAbandoned = errors.New("outbox: the driver was left to itself")
 
 // begin starts a transaction on a connection of the pool and hands both over.
 func (s *Store) begin(ctx context.Context, statement string) (*sql.Conn, error) {
-	return await(ctx, s.deaf(), func() (*sql.Conn, error) {
+	return await(ctx, s, func() (*sql.Conn, error) {
 		return s.connectAndBegin(ctx, statement)
 	}, func(conn *sql.Conn, err error) {
 		if err == nil { // too late: what was got is given back at once
@@ -163,10 +193,16 @@ func (s *Store) begin(ctx context.Context, statement string) (*sql.Conn, error) 
 	})
 }
 
+// attempts bounds on how many connections of the pool a call is tried; staleAttempts,
+// if the server has forgotten them, which may befall all that are idle at once.
+const (
+	attempts      = 3
+	staleAttempts = 100
+)
+
 // connectAndBegin mends a connection that the host left inside a transaction,
 // and replaces one that a server has forgotten.
 func (s *Store) connectAndBegin(ctx context.Context, statement string) (*sql.Conn, error) {
-	const connections = 3
 	for tried := 1; ; tried++ {
 		conn, err := s.db.Conn(ctx)
 		if err != nil {
@@ -177,12 +213,12 @@ func (s *Store) connectAndBegin(ctx context.Context, statement string) (*sql.Con
 		case err == nil:
 			return conn, nil
 		case isBusy(err):
-			tried = connections
+			tried = staleAttempts
 		default:
 			rollback(conn) // which throws it away if it is past mending
 		}
 		conn.Close()
-		if tried == connections || ctx.Err() != nil {
+		if tried >= staleAttempts || tried >= attempts && !isForgotten(err) || ctx.Err() != nil {
 			return nil, err
 		}
 	}
@@ -211,7 +247,7 @@ const commitGrace = 100 * time.Millisecond
 func (s *Store) commit(ctx context.Context, conn *sql.Conn) error {
 	patience, stop := outlive(ctx, commitGrace)
 	defer stop()
-	_, err := await(patience, s.deaf(), func() (done, error) {
+	_, err := await(patience, s, func() (done, error) {
 		defer conn.Close()
 		return done{}, s.sendCommit(ctx, conn)
 	}, nil)
@@ -231,8 +267,15 @@ func (s *Store) sendCommit(ctx context.Context, conn *sql.Conn) error {
 	if err == nil {
 		return nil
 	}
-	if isNoTransaction(err) {
+	switch {
+	case isNoTransaction(err):
 		return ErrRolledBack
+	case isTimedOut(err), isExpired(err):
+		discard(conn)
+		return fmt.Errorf("%w: %w", ErrRolledBack, err)
+	case isUnsent(err):
+		discard(conn)
+		return err
 	}
 	if still, known := inTransaction(conn); still {
 		rollback(conn)
@@ -263,7 +306,7 @@ func outlive(ctx context.Context, grace time.Duration) (context.Context, context
 // abort undoes the transaction on conn and gives conn back. If a statement is
 // still under way that was left to itself, this waits for it in its stead.
 func (s *Store) abort(ctx context.Context, conn *sql.Conn) {
-	_, _ = await(ctx, s.deaf(), func() (done, error) {
+	_, _ = await(ctx, s, func() (done, error) {
 		rollback(conn)
 		return done{}, conn.Close()
 	}, nil)
@@ -307,8 +350,8 @@ func (s *Store) writeSchema(ctx context.Context, op string, fn func(tx Tx, now s
 	if err := s.takeTurn(ctx); err != nil {
 		return err
 	}
-	defer s.endTurn()
-	_, err := await(ctx, s.deaf(), func() (done, error) {
+	defer s.turns.pass()
+	_, err := await(ctx, s, func() (done, error) {
 		return done{}, s.writeWithoutForeignKeys(ctx, fn)
 	}, nil)
 	return s.explain(ctx, op, err)
@@ -436,6 +479,9 @@ func savepoint[T any](ctx context.Context, s *Store, tx Tx, immediate bool, fn f
 		return zero, err
 	}
 	value, err := fn(tx, now)
+	if err == nil {
+		err = ctx.Err()
+	}
 	if err != nil {
 		return zero, err
 	}
@@ -492,21 +538,30 @@ func checkTx(tx Tx) error {
 
 // read runs fn, which only reads, outside any transaction. fn may be run again.
 func read[T any](ctx context.Context, s *Store, op string, fn func(tx Tx) (T, error)) (T, error) {
+	return patiently(ctx, s, op, func() (T, error) { return readOnce(ctx, s, fn) })
+}
+
+// readOnce runs fn on a connection of the pool, or on others after it if the
+// server has forgotten that one: it forgets all that are idle for 10 seconds.
+func readOnce[T any](ctx context.Context, s *Store, fn func(tx Tx) (T, error)) (T, error) {
 	var zero T
-	if err := s.admit(ctx); err != nil {
-		return zero, err
+	for tried := 1; ; tried++ {
+		conn, err := s.db.Conn(ctx)
+		if err != nil {
+			return zero, err
+		}
+		value, err := fn(conn)
+		if isUnavailable(err) {
+			discard(conn)
+		}
+		conn.Close()
+		if err == nil {
+			return value, nil
+		}
+		if !isForgotten(err) || tried == staleAttempts || ctx.Err() != nil {
+			return zero, err
+		}
 	}
-	value, err := await(ctx, s.deaf(), func() (value T, err error) {
-		err = s.retryBusy(ctx, func() error {
-			value, err = fn(s.db)
-			return err
-		})
-		return value, err
-	}, nil)
-	if err != nil {
-		return zero, s.explain(ctx, op, err)
-	}
-	return value, nil
 }
 
 // look is read for finding out whether there is work to do. Over the host's own
@@ -514,10 +569,10 @@ func read[T any](ctx context.Context, s *Store, op string, fn func(tx Tx) (T, er
 // see the local file alone and might miss the work for ever, while a
 // transaction asks the primary. It takes no write lock and writes nothing.
 func look[T any](ctx context.Context, s *Store, op string, fn func(tx Tx) (T, error)) (T, error) {
-	return read(ctx, s, op, func(tx Tx) (T, error) {
-		if s.opened != hostDatabase {
-			return fn(tx)
-		}
+	if s.opened != hostDatabase {
+		return read(ctx, s, op, fn)
+	}
+	return patiently(ctx, s, op, func() (T, error) {
 		var zero T
 		conn, err := s.connectAndBegin(ctx, "BEGIN")
 		if err != nil {
@@ -532,6 +587,25 @@ func look[T any](ctx context.Context, s *Store, op string, fn func(tx Tx) (T, er
 		_, err = conn.ExecContext(ctx, "COMMIT") // lets a replica catch up
 		return value, err
 	})
+}
+
+// patiently runs attempt, which only reads, until no lock is in its way.
+func patiently[T any](ctx context.Context, s *Store, op string, attempt func() (T, error)) (T, error) {
+	var zero T
+	if err := s.admit(ctx); err != nil {
+		return zero, err
+	}
+	value, err := await(ctx, s, func() (value T, err error) {
+		err = s.retryBusy(ctx, func() error {
+			value, err = attempt()
+			return err
+		})
+		return value, err
+	}, nil)
+	if err != nil {
+		return zero, s.explain(ctx, op, err)
+	}
+	return value, nil
 }
 
 // retryBusy repeats attempt while others keep the database locked, until
@@ -569,13 +643,18 @@ func (s *Store) explain(ctx context.Context, op string, err error) error {
 	switch {
 	case err == nil, isOurs(err):
 		return err
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	case isEnded(err):
 		return &opError{op, err}
 	case ctx.Err() != nil && isInterrupted(err):
 		return &opError{op, fmt.Errorf("%w: %w", ctx.Err(), err)}
 	case s.closed.Load():
 		return ErrClosed
 	}
+	return withMeaning(err, &opError{op, err})
+}
+
+// withMeaning returns shown behind the error that err means, if it means one.
+func withMeaning(err, shown error) error {
 	for _, kind := range []struct {
 		meaning error
 		is      func(error) bool
@@ -583,10 +662,15 @@ func (s *Store) explain(ctx context.Context, op string, err error) error {
 		{ErrBusy, isBusy}, {ErrTooLarge, isTooBig}, {ErrRolledBack, isTimedOut}, {ErrUnavailable, isUnavailable},
 	} {
 		if kind.is(err) {
-			return fmt.Errorf("%w: %w", kind.meaning, &opError{op, err})
+			return fmt.Errorf("%w: %w", kind.meaning, shown)
 		}
 	}
-	return &opError{op, err}
+	return shown
+}
+
+// isEnded reports whether err is a context's.
+func isEnded(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
 func isOurs(err error) bool {
@@ -651,12 +735,28 @@ func isInterrupted(err error) bool { return says(err, "interrupted") }
 // while another waited.
 func isTimedOut(err error) bool { return says(err, "TRANSACTION_TIMEOUT") }
 
-// isUnavailable reports whether a server cannot be reached, or has forgotten
-// the connection's stream.
+// isUnavailable reports whether a server cannot be reached, has not answered
+// whole, has forgotten the connection, or is not what answers: a gateway does.
 func isUnavailable(err error) bool {
-	return errors.Is(err, driver.ErrBadConn) ||
-		says(err, "connect error", "Connection re", "invalid baton", "STREAM_EXPIRED", "stream has expired",
-			"connection closed", "connection error", "Unavailable", "stream not found", "HTTP error", "http error")
+	return isForgotten(err) || errors.Is(err, driver.ErrBadConn) ||
+		says(err, "Hrana: `http error: ", "Hrana: `json error: ", "error reading a body from connection",
+			"Hrana: `api error: `status=5", "Hrana: `api error: `status=429", "Write delegation: `status: Unavailable")
+}
+
+// isForgotten reports whether a server no longer knows the stream that a
+// connection stands for, or no longer the same of it. Nothing was done, and
+// nothing ever will be on that connection.
+func isForgotten(err error) bool {
+	return isExpired(err) || says(err, "Received an invalid baton", "Received a baton that has already been used")
+}
+
+// isExpired reports whether a server has closed a stream, and undone its
+// transaction, because it was idle.
+func isExpired(err error) bool { return says(err, "STREAM_EXPIRED") }
+
+// isUnsent reports whether a request never left for the server.
+func isUnsent(err error) bool {
+	return says(err, "Hrana: `http error: `error trying to connect: ")
 }
 
 func says(err error, texts ...string) bool {

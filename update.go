@@ -13,7 +13,9 @@ import (
 // Update runs fn in one IMMEDIATE transaction, for the caller's own statements
 // and those of the …Tx methods alike, and commits it if fn returns nil. If fn
 // returns an error, panics or ends its goroutine, or ctx ends before the
-// COMMIT, nothing is stored; fn's error and panic reach the caller unchanged.
+// COMMIT, nothing is stored; fn's error and panic reach the caller unchanged,
+// but for an error of the database that means ErrUnavailable, ErrRolledBack,
+// ErrTooLarge or ErrBusy and is wrapped in that.
 //
 // Nothing is stored either if a statement ended the transaction (ON CONFLICT
 // ROLLBACK, RAISE(ROLLBACK), a server's time limit), even if fn ignored its
@@ -37,7 +39,7 @@ func (s *Store) Update(ctx context.Context, fn func(ctx context.Context, tx Tx) 
 	if err := s.takeTurn(ctx); err != nil {
 		return err
 	}
-	defer s.endTurn()
+	defer s.turns.pass()
 
 	conn, err := s.begin(ctx, "BEGIN IMMEDIATE")
 	if err != nil {
@@ -52,7 +54,10 @@ func (s *Store) Update(ctx context.Context, fn func(ctx context.Context, tx Tx) 
 		}
 	}()
 	if err := fn(context.WithValue(ctx, updateKey{s.db}, true), tx); err != nil {
-		return err
+		if isOurs(err) || isEnded(err) {
+			return err
+		}
+		return withMeaning(err, err)
 	}
 	if err := tx.finish(ctx); err != nil {
 		return s.explain(ctx, "update", err)
@@ -91,13 +96,10 @@ func (t *updateTx) ExecContext(ctx context.Context, query string, args ...any) (
 	if err := t.admit(ctx, query); err != nil {
 		return nil, err
 	}
-	result, err := await(ctx, t.store.deaf(), func() (sql.Result, error) {
+	result, err := await(ctx, t.store, func() (sql.Result, error) {
 		return t.conn.ExecContext(ctx, query, args...)
 	}, nil)
 	t.note(err)
-	if strings.Contains(strings.TrimRight(query, "; \t\r\n"), ";") {
-		t.unsure = true // some drivers run several statements, and a later one may be a COMMIT
-	}
 	return result, err
 }
 
@@ -107,7 +109,7 @@ func (t *updateTx) QueryContext(ctx context.Context, query string, args ...any) 
 	if err := t.admit(ctx, query); err != nil {
 		return nil, err
 	}
-	rows, err := await(ctx, t.store.deaf(), func() (*sql.Rows, error) {
+	rows, err := await(ctx, t.store, func() (*sql.Rows, error) {
 		return t.conn.QueryContext(ctx, query, args...)
 	}, func(rows *sql.Rows, err error) {
 		if err == nil {
@@ -130,7 +132,7 @@ func (t *updateTx) QueryRowContext(ctx context.Context, query string, args ...an
 	}
 	rowCtx, cancel := context.WithCancel(ctx)
 	t.cancels = append(t.cancels, cancel)
-	row, err := await(ctx, t.store.deaf(), func() (*sql.Row, error) {
+	row, err := await(ctx, t.store, func() (*sql.Row, error) {
 		row := t.conn.QueryRowContext(rowCtx, query, args...)
 		return row, row.Err()
 	}, nil)
@@ -161,7 +163,7 @@ func (t *updateTx) admit(ctx context.Context, query string) error {
 	if !t.unsure {
 		return nil
 	}
-	still, err := await(ctx, t.store.deaf(), func() (bool, error) {
+	still, err := await(ctx, t.store, func() (bool, error) {
 		still, _ := inTransaction(t.conn)
 		return still, nil
 	}, nil)
@@ -202,7 +204,7 @@ func (t *updateTx) finish(ctx context.Context) error {
 		cancel()
 	}
 	t.cancels = nil
-	_, err := await(ctx, t.store.deaf(), func() (done, error) {
+	_, err := await(ctx, t.store, func() (done, error) {
 		for _, open := range rows {
 			open.Close()
 		}
@@ -211,43 +213,93 @@ func (t *updateTx) finish(ctx context.Context) error {
 	return cmp.Or(gone, err)
 }
 
-// endsTransaction reports whether a statement would begin or end a transaction
-// rather than work within one.
-func endsTransaction(query string) bool {
-	first, rest := cutWord(query)
-	switch first {
-	case "": // no statement starts so, but for an empty one: whatever this is, it is not let through
-		return rest != ""
-	case "BEGIN", "COMMIT", "END":
-		return true
-	case "ROLLBACK": // but ROLLBACK [TRANSACTION] TO a savepoint
-		second, rest := cutWord(rest)
-		if second == "TRANSACTION" {
-			second, _ = cutWord(rest)
+// endsTransaction reports whether a text has a statement that would begin or
+// end a transaction rather than work within one. Some drivers run all of the
+// statements in a text.
+func endsTransaction(text string) bool {
+	inTrigger := false // its body has statements of its own, and an END
+	for text != "" {
+		statement, rest := cutStatement(text)
+		text = rest
+		first, more := cutWord(statement)
+		switch first {
+		case "": // no statement starts so, but for an empty one: whatever this is, it is not let through
+			if more != "" {
+				return true
+			}
+		case "CREATE":
+			second, more := cutWord(more)
+			if second == "TEMP" || second == "TEMPORARY" {
+				second, _ = cutWord(more)
+			}
+			inTrigger = inTrigger || second == "TRIGGER"
+		case "END":
+			if !inTrigger {
+				return true
+			}
+			inTrigger = false
+		case "BEGIN", "COMMIT":
+			return true
+		case "ROLLBACK": // but ROLLBACK [TRANSACTION] TO a savepoint
+			second, more := cutWord(more)
+			if second == "TRANSACTION" {
+				second, _ = cutWord(more)
+			}
+			if second != "TO" {
+				return true
+			}
 		}
-		return second != "TO"
 	}
 	return false
 }
 
-// cutWord returns the first word of a statement, in upper case, and what
-// follows it. It skips white space, comments and empty statements.
-func cutWord(query string) (word, rest string) {
-	for {
-		query = strings.TrimLeft(query, " \t\r\n\v\f;\ufeff")
-		switch {
-		case strings.HasPrefix(query, "--"):
-			_, query, _ = strings.Cut(query, "\n")
-		case strings.HasPrefix(query, "/*"):
-			_, query, _ = strings.Cut(query[2:], "*/")
+// cutStatement returns a text up to its first semicolon that is neither quoted
+// nor in a comment, and what follows that.
+func cutStatement(text string) (statement, rest string) {
+	for i := 0; i < len(text); i++ {
+		end := ""
+		switch c := text[i]; {
+		case c == ';':
+			return text[:i], text[i+1:]
+		case c == '\'' || c == '"' || c == '`':
+			end = string(c) // doubled inside, it ends one quotation and starts the next
+		case c == '[':
+			end = "]"
+		case strings.HasPrefix(text[i:], "--"):
+			end = "\n"
+		case strings.HasPrefix(text[i:], "/*"):
+			end = "*/"
+			i++
 		default:
-			end := strings.IndexFunc(query, func(r rune) bool {
+			continue
+		}
+		length := strings.Index(text[i+1:], end)
+		if length < 0 {
+			return text, ""
+		}
+		i += length + len(end)
+	}
+	return text, ""
+}
+
+// cutWord returns the first word of a statement, in upper case, and what
+// follows it. It skips white space and comments.
+func cutWord(statement string) (word, rest string) {
+	for {
+		statement = strings.TrimLeft(statement, " \t\r\n\v\f\ufeff")
+		switch {
+		case strings.HasPrefix(statement, "--"):
+			_, statement, _ = strings.Cut(statement, "\n")
+		case strings.HasPrefix(statement, "/*"):
+			_, statement, _ = strings.Cut(statement[2:], "*/")
+		default:
+			end := strings.IndexFunc(statement, func(r rune) bool {
 				return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
 			})
 			if end < 0 {
-				end = len(query)
+				end = len(statement)
 			}
-			return strings.ToUpper(query[:end]), query[end:]
+			return strings.ToUpper(statement[:end]), statement[end:]
 		}
 	}
 }

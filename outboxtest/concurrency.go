@@ -117,6 +117,64 @@ var concurrencyRules = []rule{
 		}
 		all.Wait()
 	}},
+	{"of calls made at once each has its own outcome", func(s *suite) {
+		s.exec(`CREATE TRIGGER picky BEFORE INSERT ON outbox WHEN NEW.activity_type = 'abort' BEGIN SELECT RAISE(ABORT, 'picky'); END`)
+		s.exec(`CREATE TRIGGER ruinous BEFORE INSERT ON outbox WHEN NEW.activity_type = 'rollback' BEGIN SELECT RAISE(ROLLBACK, 'ruinous'); END`)
+		s.stage(s.row(1000), s.row(1001))
+		claimed := s.claim(2)
+		const calls = 24
+		var (
+			all      sync.WaitGroup
+			outcomes [calls]error
+		)
+		cancelled, cancel := context.WithCancel(s.ctx)
+		kinds := []string{"send", "abort", "rollback", "cancelled", "lost", "complete"}
+		// While this Update holds the lock, the others gather behind it.
+		require.NoError(s.t, s.Update(s.ctx, func(context.Context, outbox.Tx) error {
+			for i := range calls {
+				all.Go(func() {
+					row := s.row(i)
+					row.ActivityType = kinds[i%len(kinds)]
+					switch row.ActivityType {
+					case "cancelled":
+						_, outcomes[i] = s.Append(cancelled, row)
+					case "lost":
+						outcomes[i] = s.Complete(s.ctx, outbox.Ref{DispatchKey: claimed[0].DispatchKey, Fence: 99})
+					case "complete":
+						outcomes[i] = s.Complete(s.ctx, claimed[1].Ref())
+					default:
+						_, outcomes[i] = s.Append(s.ctx, row)
+					}
+				})
+			}
+			time.Sleep(50 * time.Millisecond) // lets them gather; what must hold, holds without
+			cancel()
+			return nil
+		}))
+		all.Wait()
+		for i, outcome := range outcomes {
+			_, err := s.State(s.ctx, s.key(i))
+			switch kinds[i%len(kinds)] {
+			case "send":
+				require.NoError(s.t, outcome)
+				require.NoError(s.t, err)
+				continue
+			case "abort":
+				require.ErrorContains(s.t, outcome, "picky")
+			case "rollback":
+				require.ErrorContains(s.t, outcome, "ruinous")
+			case "cancelled":
+				require.ErrorIs(s.t, outcome, context.Canceled)
+			case "lost":
+				require.ErrorIs(s.t, outcome, outbox.ErrClaimLost)
+			case "complete":
+				require.NoError(s.t, outcome)
+			}
+			require.ErrorIs(s.t, err, outbox.ErrNotFound)
+		}
+		require.Equal(s.t, outbox.Claimed, s.status(claimed[0].DispatchKey))
+		require.Equal(s.t, outbox.Done, s.status(claimed[1].DispatchKey))
+	}},
 	{"writers are served in the order they came", func(s *suite) {
 		const waiting = 20
 		var (

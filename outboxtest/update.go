@@ -158,7 +158,8 @@ var updateRules = []rule{
 		require.NoError(s.t, s.Update(s.ctx, func(ctx context.Context, tx outbox.Tx) error {
 			for _, statement := range []string{
 				"COMMIT", "commit;", " \n END", "ROLLBACK", "rollback transaction", "BEGIN", "BEGIN IMMEDIATE",
-				"-- note\nCOMMIT", "/* note */ COMMIT", ";COMMIT", "/**/--\n;ROLLBACK", " \vCOMMIT", "\n\vEND", "; \v;COMMIT", "(COMMIT)",
+				"-- note\nCOMMIT", "/* note */ COMMIT", ";COMMIT", "/**/--\n;ROLLBACK", " \vCOMMIT", "\n\vEND", "SELECT 1; COMMIT", "SELECT ';'; -- ;\n COMMIT",
+				"CREATE TRIGGER x AFTER INSERT ON outbox BEGIN SELECT 1; END; END", `SELECT ";" /* ; */ ; ROLLBACK`, "CREATE TABLE x (y); BEGIN", "; \v;COMMIT", "(COMMIT)",
 			} {
 				_, err := tx.ExecContext(ctx, statement)
 				require.ErrorIs(s.t, err, outbox.ErrInvalid, statement)
@@ -168,7 +169,7 @@ var updateRules = []rule{
 			}
 			_, err := s.AppendTx(ctx, tx, s.row(0))
 			require.NoError(s.t, err)
-			for _, statement := range []string{"SAVEPOINT a", "DELETE FROM outbox", "ROLLBACK TO a", "rollback transaction to savepoint a", "RELEASE a"} {
+			for _, statement := range []string{"SAVEPOINT a", "DELETE FROM outbox;", "CREATE TRIGGER x AFTER INSERT ON outbox BEGIN SELECT 1; SELECT ';'; END;", "ROLLBACK TO a", "rollback transaction to savepoint a", "RELEASE a"} {
 				_, err := tx.ExecContext(ctx, statement)
 				require.NoError(s.t, err, statement)
 			}
