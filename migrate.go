@@ -1,0 +1,236 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// rebuild turns an old table into the present one. A primary key cannot be
+// added to a table, so its rows are copied aside, the table is dropped and made
+// anew: a renamed table would drag the host's views along with it.
+func rebuild(ctx context.Context, tx Tx, now string) error {
+	if err := refuseUnsuitable(ctx, tx); err != nil {
+		return err
+	}
+	kept, err := hostObjects(ctx, tx)
+	if err != nil {
+		return err
+	}
+	unique, err := uniqueIndexes(ctx, tx)
+	if err != nil {
+		return err
+	}
+	kept = append(unique, kept...)
+	columns, err := columnsOf(ctx, tx, "outbox")
+	if err != nil {
+		return err
+	}
+	order := "rowid"
+	if rowless, err := anyRow(ctx, tx, withoutRowID); err != nil {
+		return err
+	} else if rowless {
+		order = "workflow_id, ordinal"
+	}
+	if err := execAll(ctx, tx, []string{copyAside(columns, order), `DROP TABLE outbox`}); err != nil {
+		return err
+	}
+	if err := repairCopy(ctx, tx, now); err != nil {
+		return err
+	}
+	if err := createSchema(ctx, tx); err != nil {
+		return err
+	}
+	if _, err := tx.ExecContext(ctx, copyBack, now); err != nil {
+		return err
+	}
+	return execAll(ctx, tx, slices.Concat([]string{moveLargePayloads, clearMovedPayloads, `DROP TABLE outbox_migrating`}, kept))
+}
+
+// refuseUnsuitable refuses an old table that cannot be made anew: with keys
+// stored twice, or with a foreign key to it that names no column and would come
+// to mean another.
+func refuseUnsuitable(ctx context.Context, tx Tx) error {
+	repeated, err := anyRow(ctx, tx, `SELECT 1 FROM outbox GROUP BY dispatch_key HAVING count(dispatch_key) > 1 LIMIT 1`)
+	if err != nil {
+		return err
+	}
+	if repeated {
+		return fmt.Errorf("%w: outbox has a dispatch_key more than once", ErrForeignTable)
+	}
+	implicit, err := queryTexts(ctx, tx, `SELECT CAST(child.name AS BLOB)
+FROM sqlite_master AS child, pragma_foreign_key_list(child.name) AS key
+WHERE child.type = 'table' AND lower(key."table") = 'outbox' AND key."to" IS NULL`)
+	if err != nil {
+		return err
+	}
+	if len(implicit) > 0 {
+		return fmt.Errorf("%w: table %q refers to outbox without naming the column dispatch_key", ErrForeignTable, implicit[0])
+	}
+	return nil
+}
+
+// uniqueIndexes returns statements that make the unique constraints of an old
+// table anew, but for that of the key, as indexes. Foreign keys of the host may
+// rest on them.
+func uniqueIndexes(ctx context.Context, tx Tx) ([]string, error) {
+	lists, err := queryTexts(ctx, tx, `SELECT CAST((SELECT group_concat(name, ', ') FROM pragma_index_info(list.name)) AS BLOB)
+FROM pragma_index_list('outbox') AS list WHERE list.origin IN ('u', 'pk') ORDER BY seq DESC`)
+	var statements []string
+	for i, columns := range lists {
+		if columns != "dispatch_key" {
+			statements = append(statements, fmt.Sprintf("CREATE UNIQUE INDEX outbox_unique_%d ON outbox (%s)", i+1, columns))
+		}
+	}
+	return statements, err
+}
+
+// hostObjects returns the statements that made the host's indexes and triggers
+// on the table, which go with it. Indexes of constraints have none.
+func hostObjects(ctx context.Context, tx Tx) ([]string, error) {
+	names := make([]string, 0, 8)
+	for _, object := range schemaObjects() {
+		names = append(names, object.name)
+	}
+	return queryTexts(ctx, tx, `SELECT CAST(sql AS BLOB) FROM sqlite_master
+WHERE lower(tbl_name) = 'outbox' AND type IN ('index', 'trigger') AND sql IS NOT NULL
+	AND lower(name) NOT IN (SELECT value FROM json_each(?1)) ORDER BY rowid`, encodeJSON(names))
+}
+
+// copyAside copies an old table with the columns it has, in staging order.
+func copyAside(columns []column, order string) string {
+	column := func(name, expression string) string {
+		if !(column{name, ""}).isAmong(columns) {
+			return strings.ReplaceAll(expression, name, "NULL")
+		}
+		return expression
+	}
+	return `CREATE TABLE outbox_migrating AS SELECT dispatch_key,
+	CASE typeof(workflow_id) WHEN 'text' THEN lower(workflow_id) ELSE workflow_id END AS workflow_id,
+	ordinal, activity_type, input, status, attempt, visible_after,
+	` + column("claimed_at", "claimed_at") + ` AS claimed_at,
+	` + column("run_id", "run_id") + ` AS run_id,
+	` + column("namespace", "ifnull(namespace, 'default')") + ` AS namespace,
+	` + column("task_queue", "ifnull(task_queue, 'default')") + ` AS task_queue,
+	` + column("node", "nullif(node, '')") + ` AS node,
+	NULL AS last_error
+FROM outbox ORDER BY ` + order
+}
+
+const (
+	withoutRowID = `SELECT 1 FROM sqlite_master WHERE lower(name) = 'outbox' AND lower(sql) LIKE '%without%rowid%'`
+
+	// wellFormed is the shape that the CHECKs of schema.sql ask of an instant.
+	wellFormed = ` GLOB '[0-9][0-9][0-9][0-9]-[0-1][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-5][0-9].[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9]Z'`
+
+	knownStatus = `('pending', 'claimed', 'done', 'failed', 'cancelled')`
+
+	copyBack = `INSERT INTO outbox (dispatch_key, workflow_id, ordinal, activity_type, input, status, attempt, visible_after,
+	claimed_at, run_id, namespace, task_queue, node, fence, last_error, created_at, finished_at)
+SELECT dispatch_key, workflow_id, ordinal, activity_type, input, status, attempt, visible_after,
+	claimed_at, run_id, namespace, task_queue, node, status = 'claimed', last_error, ?1,
+	CASE WHEN status IN ` + liveStatus + ` THEN NULL ELSE ?1 END
+FROM outbox_migrating ORDER BY rowid`
+
+	moveLargePayloads = `INSERT INTO outbox_payload (id, data)
+SELECT id, CAST(input AS BLOB) FROM outbox WHERE length(input) > ` + inlineLimitSQL
+
+	clearMovedPayloads = `UPDATE outbox SET input = NULL WHERE length(input) > ` + inlineLimitSQL
+)
+
+// repairCopy makes every copied row one that the present table can hold. Live
+// rows that could never be claimed become dead letters with a reason.
+func repairCopy(ctx context.Context, tx Tx, now string) error {
+	err := execAll(ctx, tx, []string{
+		`UPDATE outbox_migrating SET status = 'failed',
+	last_error = 'migration: status ' || ifnull(quote(status), 'NULL') || ' is none'
+WHERE typeof(status) <> 'text' OR status NOT IN ` + knownStatus,
+
+		`UPDATE outbox_migrating SET status = 'failed', last_error = 'migration: a required column is NULL',
+	dispatch_key = ifnull(dispatch_key, 'outbox:unknown:' || rowid), workflow_id = ifnull(workflow_id, ''),
+	ordinal = ifnull(ordinal, -1), activity_type = ifnull(activity_type, ''), attempt = ifnull(attempt, -1)
+WHERE dispatch_key IS NULL OR workflow_id IS NULL OR ordinal IS NULL OR activity_type IS NULL OR attempt IS NULL`,
+	})
+	if err != nil {
+		return err
+	}
+	err = repairInstants(ctx, tx, "visible_after", "TRUE", func(id int64, text, repaired string) error {
+		if repaired != "" {
+			_, err := tx.ExecContext(ctx, `UPDATE outbox_migrating SET visible_after = ?1 WHERE rowid = ?2`, repaired, id)
+			return err
+		}
+		_, err := tx.ExecContext(ctx, `UPDATE outbox_migrating SET visible_after = ?1,
+	last_error = CASE WHEN status IN `+liveStatus+` THEN ?2 ELSE last_error END,
+	status = CASE WHEN status IN `+liveStatus+` THEN 'failed' ELSE status END WHERE rowid = ?3`,
+			now, cleanText(fmt.Sprintf("migration: visible_after %.100q is not an instant", text)), id)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if _, err := tx.ExecContext(ctx, `UPDATE outbox_migrating SET claimed_at = NULL WHERE status <> 'claimed'`); err != nil {
+		return err
+	}
+	// A claim of unknown age counts from now, so that it goes stale in the end.
+	return repairInstants(ctx, tx, "claimed_at", "claimed_at IS NOT NULL", func(id int64, _, repaired string) error {
+		if repaired == "" {
+			repaired = now
+		}
+		_, err := tx.ExecContext(ctx, `UPDATE outbox_migrating SET claimed_at = ?1 WHERE rowid = ?2`, repaired, id)
+		return err
+	})
+}
+
+// repairInstants calls repair for each copied row whose instant is not in the
+// stored form, with that instant in it if it is one in another.
+func repairInstants(ctx context.Context, tx Tx, column, where string, repair func(id int64, text, repaired string) error) error {
+	const page = 1000
+	malformed := `SELECT rowid, CAST(ifnull(` + column + `, '') AS BLOB) FROM outbox_migrating
+WHERE rowid > ?1 AND (` + where + `) AND NOT (typeof(` + column + `) = 'text' AND ` + column + wellFormed + `
+	AND ifnull(` + strings.ReplaceAll(onCalendar, "visible_after", column) + `, FALSE)) ORDER BY rowid LIMIT ?2`
+	type instant struct {
+		id   int64
+		text string
+	}
+	for last := int64(-1); ; {
+		var found []instant
+		err := query(ctx, tx, malformed, []any{last, page}, func(rows *sql.Rows) error {
+			var one instant
+			var raw sql.RawBytes
+			if err := rows.Scan(&one.id, &raw); err != nil {
+				return err
+			}
+			one.text = string(raw)
+			found = append(found, one)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		for _, one := range found {
+			if err := repair(one.id, one.text, reformInstant(one.text)); err != nil {
+				return err
+			}
+			last = one.id
+		}
+		if len(found) < page {
+			return nil
+		}
+	}
+}
+
+// reformInstant returns an instant written in another way in the stored form,
+// or "" if text is none.
+func reformInstant(text string) string {
+	for _, layout := range []string{time.RFC3339Nano, "2006-01-02 15:04:05.999999999Z07:00", "2006-01-02 15:04:05.999999999"} {
+		if at, err := time.Parse(layout, text); err == nil {
+			if repaired, ok := encodeInstant(at); ok {
+				return repaired
+			}
+		}
+	}
+	return ""
+}
