@@ -27,6 +27,6 @@ ci: ## everything that CI runs
 # gives the module its real path, everywhere.
 rename:
 	@test -n "$(MODULE)" || { echo "usage: make rename MODULE=github.com/you/outbox"; exit 2; }
-	git grep -lz 'example\.com/outbox' | xargs -0 sed -i 's#example\.com/outbox#$(MODULE)#g'
+	git grep -lz 'example\.com/outbox' | xargs -0 perl -pi -e 's#example\.com/outbox#$(MODULE)#g'
 	gofmt -l -w $$(git ls-files '*.go')
 	go build ./...

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/google/uuid"
 )
 
 // Checks of arguments. They run before any transaction opens.
@@ -30,11 +32,18 @@ func checkText(field, text string) error {
 	return nil
 }
 
-func checkKeys(keys []string) error {
-	for i, key := range keys {
-		if reason := textDefect(key); reason != "" {
-			return &InvalidError{Index: i, DispatchKey: key, Field: "DispatchKey", Reason: reason}
+func checkRefs(refs []Ref) error {
+	for i, ref := range refs {
+		if reason := textDefect(ref.DispatchKey); reason != "" {
+			return &InvalidError{Index: i, DispatchKey: ref.DispatchKey, Field: "DispatchKey", Reason: reason}
 		}
+	}
+	return nil
+}
+
+func checkWorkflow(workflowID uuid.UUID) error {
+	if workflowID == uuid.Nil {
+		return &InvalidError{Index: -1, Field: "workflowID", Reason: "is nil"}
 	}
 	return nil
 }
@@ -51,9 +60,23 @@ func checkInstant(field string, at time.Time) (string, error) {
 	if at.IsZero() {
 		return "", nil
 	}
+	return requireInstant(field, at)
+}
+
+func requireInstant(field string, at time.Time) (string, error) {
 	text, ok := encodeInstant(at)
 	if !ok {
 		return "", &InvalidError{Index: -1, Field: field, Reason: outsideYears}
 	}
 	return text, nil
+}
+
+func checkFilter(filter Filter) error {
+	if err := checkLimit(filter.Limit); err != nil {
+		return err
+	}
+	if filter.Status != "" && !filter.Status.known() {
+		return &InvalidError{Index: -1, Field: "filter.Status", Reason: "is unknown"}
+	}
+	return checkText("filter.Namespace", filter.Namespace)
 }

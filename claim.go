@@ -6,15 +6,14 @@ import (
 	"database/sql"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/google/uuid"
 )
 
 // Claim takes up to limit rows that are pending and due, whatever their route,
 // and returns them ordered by VisibleAfter, then DispatchKey. Each is Claimed
-// now, with ClaimedAt set to the present and its Fence grown by one. It returns
-// nothing if no row is due, and then has written nothing and taken no lock.
+// now, with ClaimedAt set to the present and its Fence grown by one. If no row is
+// due it returns none and has written nothing.
 // Limit 0 does nothing; a negative one is an ErrInvalid.
 //
 // A due row that cannot be decoded is not returned: it becomes a dead letter,
@@ -106,7 +105,7 @@ func (s *Store) claim(ctx context.Context, limit int, chosen selection) ([]Row, 
 			return nil, err
 		}
 	}
-	rows, err := write(ctx, s, "claim", func(tx Tx, now string) (claimedRows, error) {
+	rows, err := write(ctx, s, "claim", limit, func(tx Tx, now string) (claimedRows, error) {
 		return claimRows(ctx, tx, now, limit, chosen)
 	})
 	if err != nil {
@@ -156,11 +155,11 @@ func claimRows(ctx context.Context, tx Tx, now string, limit int, chosen selecti
 			break
 		}
 		dead = append(dead, bad...)
-		if err := buryRows(ctx, tx, now, bad); err != nil {
+		if err := deadLetterRows(ctx, tx, now, bad); err != nil {
 			return claimedRows{}, err
 		}
 		if len(claimed) < limit { // there may be more where these came from
-			more, err := buryDamaged(ctx, tx, now, chosen)
+			more, err := deadLetterDamaged(ctx, tx, now, chosen)
 			if err != nil {
 				return claimedRows{}, err
 			}
@@ -224,27 +223,6 @@ func selectPayloads(ctx context.Context, tx Tx, rows []storedRow) error {
 	return nil
 }
 
-// buryDamaged buries the undecodable rows that are next in line, in ever larger
-// steps, until it meets one that can be decoded: a claim that found its way to
-// the good ones a few rows at a time would take too long for a server.
-func buryDamaged(ctx context.Context, tx Tx, now string, chosen selection) (dead []storedRow, err error) {
-	const first, most = 100, 10_000
-	for step := first; ; step = min(2*step, most) {
-		_, bad, err := decodedRows(ctx, tx, `SELECT `+returnedRow+` FROM outbox WHERE id IN (`+chosen.query+`)`,
-			chosen.bind(now, step))
-		if err != nil {
-			return nil, err
-		}
-		if err := buryRows(ctx, tx, now, bad); err != nil {
-			return nil, err
-		}
-		dead = append(dead, bad...)
-		if len(bad) < step {
-			return dead, nil
-		}
-	}
-}
-
 // decodedRows runs a query for returnedRow, fetches what payloads that leaves
 // out, and tells the rows that can be decoded from those that cannot.
 func decodedRows(ctx context.Context, tx Tx, text string, args []any) (good, bad []storedRow, err error) {
@@ -265,116 +243,10 @@ func decodedRows(ctx context.Context, tx Tx, text string, args []any) (good, bad
 	return good, bad, nil
 }
 
-// bury makes dead letters, each with its reason. A fence that could grow no
-// further has become a REAL; it is set back.
-const bury = `UPDATE outbox SET status = 'failed', claimed_at = NULL, finished_at = ?1, last_error = bad.reason,
-	fence = CASE WHEN typeof(fence) = 'integer' AND fence >= 0 THEN fence ELSE 9223372036854775807 END
-FROM (SELECT value ->> 0 AS id, value ->> 1 AS reason FROM json_each(?2)) AS bad
-WHERE outbox.id = bad.id`
-
-func buryRows(ctx context.Context, tx Tx, now string, rows []storedRow) error {
-	for chunk := range slices.Chunk(rows, idsPerStatement) {
-		reasons := make([][2]any, len(chunk))
-		for i, row := range chunk {
-			reasons[i] = [2]any{row.ID, row.defectText()}
-		}
-		if _, err := tx.ExecContext(ctx, bury, now, encodeJSON(reasons)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // Extend sets ClaimedAt of rows that are claimed to now: the heartbeat of a
 // long job. A fenced ref whose row is no longer claimed with that fence is lost
 // (ClaimLostError, after the others were extended), also one that RearmStale
 // took back, although that can still be completed.
 func (s *Store) Extend(ctx context.Context, refs ...Ref) error {
 	return s.transition(ctx, extend, refs)
-}
-
-// ListStale returns up to limit rows that were claimed, or last extended,
-// strictly before olderThan, ordered by ClaimedAt, then DispatchKey. A claimed
-// row without ClaimedAt is never stale. Limit 0 returns none; a negative one
-// is an ErrInvalid. On an embedded replica it may lag.
-func (s *Store) ListStale(ctx context.Context, olderThan time.Time, limit int) ([]Row, error) {
-	before, err := checkStale(olderThan, limit)
-	if err != nil || limit == 0 {
-		return nil, err
-	}
-	stale, err := read(ctx, s, "list stale", func(tx Tx) ([]storedRow, error) {
-		return queryRows(ctx, tx, selectStale, before, limit)
-	})
-	return readableRows(stale), err
-}
-
-// RearmStale makes up to limit rows that ListStale would return pending again,
-// with the given visibleAfter (zero: now), and returns them as they are then,
-// in ListStale's order. Attempt and Fence are kept: the lost claimer may still
-// settle its row until another claims it.
-//
-// If the process dies, all of the rows are rearmed or none.
-func (s *Store) RearmStale(ctx context.Context, olderThan, visibleAfter time.Time, limit int) ([]Row, error) {
-	before, err := checkStale(olderThan, limit)
-	if err != nil {
-		return nil, err
-	}
-	after, err := checkInstant("visibleAfter", visibleAfter)
-	if err != nil || limit == 0 {
-		return nil, err
-	}
-	found, err := look(ctx, s, "rearm stale", func(tx Tx) (bool, error) {
-		return anyRow(ctx, tx, `SELECT id `+fromStale, before, 1)
-	})
-	if err != nil || !found {
-		return nil, err
-	}
-	defer s.expectDue()
-	stale, err := write(ctx, s, "rearm stale", func(tx Tx, now string) ([]storedRow, error) {
-		return rearmStale(ctx, tx, before, cmp.Or(after, now), limit)
-	})
-	return readableRows(stale), err
-}
-
-const (
-	fromStale = `FROM outbox INDEXED BY outbox_claimed
-WHERE status = 'claimed' AND claimed_at < ?1 ORDER BY claimed_at, dispatch_key LIMIT ?2`
-
-	selectStale = `SELECT ` + selectedRow + ` ` + fromStale
-
-	rearmByID = `UPDATE outbox SET status = 'pending', visible_after = ?1, claimed_at = NULL
-WHERE id IN (SELECT value FROM json_each(?2))`
-)
-
-func rearmStale(ctx context.Context, tx Tx, before, after string, limit int) ([]storedRow, error) {
-	rows, err := queryRows(ctx, tx, selectStale, before, limit)
-	if err != nil {
-		return nil, err
-	}
-	visibleAfter, err := decodeInstant(after)
-	if err != nil {
-		return nil, err
-	}
-	for chunk := range slices.Chunk(rows, idsPerStatement) {
-		ids := make([]int64, len(chunk))
-		for i := range chunk {
-			ids[i] = chunk[i].ID
-			chunk[i].Status, chunk[i].VisibleAfter, chunk[i].ClaimedAt = Pending, visibleAfter, time.Time{}
-		}
-		if _, err := tx.ExecContext(ctx, rearmByID, after, encodeJSON(ids)); err != nil {
-			return nil, err
-		}
-	}
-	return rows, nil
-}
-
-func checkStale(olderThan time.Time, limit int) (before string, err error) {
-	if err := checkLimit(limit); err != nil {
-		return "", err
-	}
-	before, ok := encodeInstant(olderThan)
-	if !ok {
-		return "", &InvalidError{Index: -1, Field: "olderThan", Reason: outsideYears}
-	}
-	return before, nil
 }

@@ -100,7 +100,7 @@ const (
 // and only the fields that could be read.
 type storedRow struct {
 	Row
-	enveloped bool  // the payload is an old envelope
+	enveloped bool  // the payload is a legacy envelope
 	unread    int64 // bytes of a payload that has not been read, at least 1; else 0
 	defect    error
 }
@@ -135,7 +135,8 @@ func rowsOf(stored []storedRow) []Row {
 	return rows
 }
 
-// decodeRow always knows at least the ID, which says where the defect is.
+// decodeRow decodes a packed row; what it cannot decode is noted as the defect.
+// The ID is always known.
 func decodeRow(packed, payload []byte, unread int64) storedRow {
 	row := storedRow{unread: unread}
 	fields := strings.Split(string(packed), "\x00")
@@ -158,7 +159,7 @@ func decodeRow(packed, payload []byte, unread int64) storedRow {
 	}
 	row.Status = Status(fields[fieldStatus])
 	if !row.Status.known() {
-		row.fail("status", fmt.Errorf("%.40q is none", row.Status))
+		row.fail("status", fmt.Errorf("%.40q is not a status", row.Status))
 	}
 	attempt, err := strconv.ParseUint(fields[fieldAttempt], 10, 32)
 	if row.Attempt = uint32(attempt); err != nil {
@@ -291,7 +292,7 @@ func decodeUUID(text string) (uuid.UUID, error) {
 	return id, nil
 }
 
-// decodeEnvelope reads the payload encoding of old files: a JSON object
+// decodeEnvelope reads the payload encoding of legacy files: a JSON object
 // {"content_type":"Json","bytes":[123,34,…]}.
 func decodeEnvelope(data []byte) (Payload, error) {
 	var (
@@ -311,7 +312,7 @@ func decodeEnvelope(data []byte) (Payload, error) {
 		}
 	}
 	if contentType == nil || numbers == nil || textDefect(*contentType) != "" {
-		return Payload{}, errors.New("broken envelope: content_type or bytes is none")
+		return Payload{}, errors.New("broken envelope: content_type or bytes is missing")
 	}
 	payload := Payload{ContentType: *contentType}
 	if payload.ContentType == "Json" {
@@ -327,44 +328,6 @@ func decodeEnvelope(data []byte) (Payload, error) {
 		payload.Data[i] = byte(*number)
 	}
 	return payload, nil
-}
-
-// maxErrorText is the most bytes of a cause that are kept.
-const maxErrorText = 8 << 10
-
-// defectText is the reason for a dead letter, short enough for many at once.
-func (r *storedRow) defectText() string {
-	const most = 500
-	text := cleanText(r.defect.Error())
-	return strings.ToValidUTF8(text[:min(len(text), most)], "")
-}
-
-// errorText returns cause as it is stored: cleaned, and empty for nil. It
-// survives an Error method that panics, as fmt does.
-func errorText(cause error) string {
-	if cause == nil {
-		return ""
-	}
-	return cleanText(fmt.Sprint(cause))
-}
-
-// cleanText returns text as valid UTF-8 without NULs, cut to maxErrorText at
-// the end of a character.
-func cleanText(text string) string {
-	const slack = 4 // so that a cut character is seen as cut
-	if len(text) > maxErrorText+slack {
-		text = text[:maxErrorText+slack]
-	}
-	text = strings.ToValidUTF8(text, "\uFFFD")
-	text = strings.ReplaceAll(text, "\x00", "\uFFFD")
-	if len(text) <= maxErrorText {
-		return text
-	}
-	end := maxErrorText
-	for !utf8.RuneStart(text[end]) {
-		end--
-	}
-	return text[:end]
 }
 
 // encodeRefs returns refs as a JSON array of [key, fence].

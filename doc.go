@@ -49,36 +49,37 @@
 //
 // # Transactions, contexts, locks
 //
-// Every writing call is one IMMEDIATE transaction: all of it is stored or
-// nothing. A call that returns an error has stored nothing, except for
-// [ErrClaimLost] (the other refs are stored) and [ErrCommitUnknown] (the answer
-// to the COMMIT was lost). Goroutines of one Store are served in the order they
-// came, and on a database that Open has set up in this process those that call at
-// once share a commit, each with its own outcome. Other processes are waited for until the context ends or
-// Options.BusyTimeout is over. A context that ends before the COMMIT leaves
-// nothing behind.
+// Every writing call is stored whole or not at all, in an IMMEDIATE transaction.
+// In memory, and on a file that Open opened, calls that goroutines make at once
+// share one, each with its own outcome. A call that returns an error has stored
+// nothing, except for [ErrClaimLost] (the other refs are stored) and
+// [ErrCommitUnknown] (the answer to the COMMIT was lost). Goroutines of one Store
+// are served in the order they came. Other processes are waited for until the
+// context ends or Options.BusyTimeout is over.
 //
 // With nothing to do (no rows, no refs, limit 0) a call does nothing. A claim
 // that finds nothing due writes nothing and takes no lock, so polling is cheap;
-// [Store.NextVisible] tells how long to sleep.
+// [Store.NextVisible] tells how long to sleep. (On a server the first such claim
+// after one that found rows does take the lock, for a moment.)
 //
-// Reads take no lock that a writer would wait for. On an embedded replica they
-// read the local file and may lag behind the primary. Claims do not: one that
-// finds nothing has asked the primary.
+// In WAL mode, reads take no lock that a writer would wait for. On an embedded
+// replica they read the local file and may lag behind the primary. Claims do not:
+// one that finds nothing has asked the primary.
 //
 // # Instants
 //
-// "Now" is read from Options.Now once a call, after the write lock is held, so
-// that a lease does not start before the wait. Clocks may differ between nodes
-// and step back: a row may then be claimed sooner or later, but none is lost and
-// no fence repeats. Instants are kept to the nanosecond and come back in UTC.
+// The "now" of a write is read from Options.Now after the write lock is held, so
+// that a lease does not start before the wait. (A claim also reads it before, to
+// see whether anything is due.) Clocks may differ between nodes and step back: a
+// row may then be claimed sooner or later, but none is lost and no fence repeats.
+// Instants are kept to the nanosecond and come back in UTC.
 //
 // # On disk
 //
 // The store is a table that any SQLite shell can read; schema.sql describes it
 // and [Schema] returns it. Payloads of more than 1 KiB lie in a table beside it,
-// so that no transition rewrites them. Files of the engine that the store grew
-// from are migrated in place by [Store.Migrate]. A purged key may be appended
+// so that no transition rewrites them. Legacy files are migrated in place, see
+// [Store.Migrate]. A purged key may be appended
 // anew, its fence starting again: how long settled rows are kept is the horizon
 // of idempotency and of fencing.
 package outbox

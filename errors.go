@@ -44,7 +44,7 @@ var (
 	// dropped the connection. Nothing is stored; the call may be repeated.
 	ErrUnavailable = errors.New("outbox: database is unavailable")
 
-	// ErrClosed is returned by every call after Close.
+	// ErrClosed is returned after Close by every call that needs the database.
 	ErrClosed = errors.New("outbox: store is closed")
 
 	// ErrInUpdate is returned by a call that would wait for the transaction
@@ -53,7 +53,8 @@ var (
 	ErrInUpdate = errors.New("outbox: call inside Update needs the Tx form")
 
 	// ErrForeignTable is returned by Open and Migrate when the database has a
-	// table, view or index named as one of the store's but of another shape.
+	// table, view or index named as one of the store's but of another shape, or
+	// a legacy table that cannot be migrated, as the text says.
 	// Nothing was changed.
 	ErrForeignTable = errors.New("outbox: table belongs to somebody else")
 

@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -16,10 +17,11 @@ import (
 
 // job is a call that another goroutine may run.
 type job struct {
-	ctx context.Context
-	run func(tx Tx, now string) error
+	ctx    context.Context
+	weight int // how many rows it may touch, or so
+	run    func(tx Tx, now string) error
 
-	err      error // its outcome, once it has been run
+	err      error // its outcome
 	panicked any   // what run panicked with, for its own goroutine to panic on with
 }
 
@@ -68,7 +70,7 @@ func (q *turns) take(ctx context.Context, j *job) (mine bool, err error) {
 		if q.leave(t) {
 			return false, ctx.Err()
 		}
-		<-t.come // at any moment now
+		<-t.come // soon: what others run in its stead is bounded
 	}
 	return !t.done, nil
 }
@@ -85,12 +87,14 @@ func (q *turns) leave(t *turn) bool {
 	return true
 }
 
-// join takes those next in line, up to the first whose job nobody else may run.
-func (q *turns) join(most int) []*turn {
+// join takes those next in line, up to the first whose job nobody else may run
+// and as long as they weigh no more than this together.
+func (q *turns) join(weight int) []*turn {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	n := 0
-	for n < len(q.waiting) && n < most && q.waiting[n].job != nil {
+	for n < len(q.waiting) && q.waiting[n].job != nil && q.waiting[n].job.weight <= weight {
+		weight -= q.waiting[n].job.weight
 		n++
 	}
 	joined := slices.Clone(q.waiting[:n])
@@ -111,8 +115,12 @@ func (q *turns) pass() {
 	close(next.come)
 }
 
-// groupLimit is the most calls that share a commit.
-const groupLimit = 100
+// groupWeight bounds what shares a commit, since a call cannot leave its group
+// when its context ends.
+const (
+	groupWeight = 1000
+	unbounded   = groupWeight + 1 // the weight of a call that may touch any number of rows
+)
 
 // runJob runs a job in its turn, here or on another goroutine's.
 func (s *Store) runJob(j *job) {
@@ -124,18 +132,19 @@ func (s *Store) runJob(j *job) {
 		return
 	}
 	defer s.turns.pass()
-	conn, err := s.begin(j.ctx, "BEGIN IMMEDIATE")
+	conn, err := s.begin(j.ctx)
 	if err != nil {
 		j.err = err // the others try for themselves
 		return
 	}
-	others := s.turns.join(groupLimit - 1)
+	others := s.turns.join(groupWeight - j.weight)
 	if len(others) == 0 {
-		j.err = s.finishJob(conn, j)
+		j.err = s.finishJob(conn, j, j.run)
 		return
 	}
 	group := []*job{j}
 	for _, t := range others {
+		t.job.err = ErrRolledBack // until it is known to be stored
 		group = append(group, t.job)
 	}
 	defer func() {
@@ -147,26 +156,30 @@ func (s *Store) runJob(j *job) {
 	s.runGroup(conn, group)
 }
 
-// runGroup runs jobs in the transaction that is open on conn. If one of them
-// ends it, or it cannot be committed and nothing is stored, each is run alone.
+// runGroup runs jobs in the transaction that is open on conn. If that is undone,
+// whoever's fault it was, each is run alone.
 func (s *Store) runGroup(conn *sql.Conn, group []*job) {
-	err := s.commitGroup(conn, group)
-	for _, j := range group {
+	outcomes, err := s.commitGroup(conn, group)
+	for i, j := range group {
 		switch {
 		case j.panicked != nil:
-		case errors.Is(err, ErrRolledBack):
-			alone, err := s.begin(j.ctx, "BEGIN IMMEDIATE")
+		case err == nil:
+			j.err = outcomes[i]
+		case errors.Is(err, ErrCommitUnknown), errors.Is(err, ErrBusy):
+			j.err = cmp.Or(outcomes[i], err)
+		default:
+			alone, err := s.begin(j.ctx)
 			if err == nil {
-				err = s.finishJob(alone, j)
+				err = s.finishJob(alone, j, j.runGuarded)
 			}
-			j.err = err
-		case j.err == nil:
 			j.err = err
 		}
 	}
 }
 
-func (s *Store) commitGroup(conn *sql.Conn, group []*job) error {
+// commitGroup returns the outcome of each job, which stands if there is no
+// error beside it.
+func (s *Store) commitGroup(conn *sql.Conn, group []*job) ([]error, error) {
 	ctx := context.Background()
 	ended := false
 	defer func() {
@@ -174,23 +187,24 @@ func (s *Store) commitGroup(conn *sql.Conn, group []*job) error {
 			s.abort(ctx, conn)
 		}
 	}()
-	for _, j := range group {
-		_, j.err = savepoint(j.ctx, s, conn, true, func(tx Tx, now string) (done, error) {
+	outcomes := make([]error, len(group))
+	for i, j := range group {
+		_, outcomes[i] = savepoint(j.ctx, s, conn, true, func(tx Tx, now string) (done, error) {
 			return done{}, j.runGuarded(tx, now)
 		})
-		if j.err != nil {
+		if outcomes[i] != nil {
 			if still, _ := inTransaction(conn); !still {
-				return ErrRolledBack
+				return nil, ErrRolledBack
 			}
 		}
 	}
 	ended = true
-	return s.commit(ctx, conn)
+	return outcomes, s.commit(ctx, conn)
 }
 
-func (s *Store) finishJob(conn *sql.Conn, j *job) error {
+func (s *Store) finishJob(conn *sql.Conn, j *job, run func(tx Tx, now string) error) error {
 	_, err := finish(j.ctx, s, conn, func(tx Tx, now string) (done, error) {
-		return done{}, j.run(tx, now)
+		return done{}, run(tx, now)
 	})
 	return err
 }

@@ -5,11 +5,10 @@ import (
 	"database/sql"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 )
 
-// rebuild turns an old table into the present one. A primary key cannot be
+// rebuild turns a legacy table into the present one. A primary key cannot be
 // added to a table, so its rows are copied aside, the table is dropped and made
 // anew: a renamed table would drag the host's views along with it.
 func rebuild(ctx context.Context, tx Tx, now string) error {
@@ -50,7 +49,7 @@ func rebuild(ctx context.Context, tx Tx, now string) error {
 	return execAll(ctx, tx, slices.Concat([]string{moveLargePayloads, clearMovedPayloads, `DROP TABLE outbox_migrating`}, kept))
 }
 
-// refuseUnsuitable refuses an old table that cannot be made anew: with keys
+// refuseUnsuitable refuses a legacy table that cannot be made anew: with keys
 // stored twice, or with a foreign key to it that names no column and would come
 // to mean another.
 func refuseUnsuitable(ctx context.Context, tx Tx) error {
@@ -100,22 +99,22 @@ WHERE lower(tbl_name) = 'outbox' AND type IN ('index', 'trigger') AND sql IS NOT
 	AND lower(name) NOT IN (SELECT value FROM json_each(?1)) ORDER BY rowid`, encodeJSON(names))
 }
 
-// copyAside copies an old table with the columns it has, in staging order.
+// copyAside copies a legacy table with the columns it has, in staging order.
 func copyAside(columns []column, order string) string {
-	column := func(name, expression string) string {
-		if !(column{name, ""}).isAmong(columns) {
-			return strings.ReplaceAll(expression, name, "NULL")
+	orElse := func(name, expression, missing string) string {
+		if (column{name, ""}).isAmong(columns) {
+			return expression
 		}
-		return expression
+		return missing
 	}
 	return `CREATE TABLE outbox_migrating AS SELECT dispatch_key,
 	CASE typeof(workflow_id) WHEN 'text' THEN lower(workflow_id) ELSE workflow_id END AS workflow_id,
 	ordinal, activity_type, input, status, attempt, visible_after,
-	` + column("claimed_at", "claimed_at") + ` AS claimed_at,
-	` + column("run_id", "run_id") + ` AS run_id,
-	` + column("namespace", "ifnull(namespace, 'default')") + ` AS namespace,
-	` + column("task_queue", "ifnull(task_queue, 'default')") + ` AS task_queue,
-	` + column("node", "nullif(node, '')") + ` AS node,
+	` + orElse("claimed_at", "claimed_at", "NULL") + ` AS claimed_at,
+	` + orElse("run_id", "run_id", "NULL") + ` AS run_id,
+	` + orElse("namespace", "ifnull(namespace, 'default')", "'default'") + ` AS namespace,
+	` + orElse("task_queue", "ifnull(task_queue, 'default')", "'default'") + ` AS task_queue,
+	` + orElse("node", "nullif(node, '')", "NULL") + ` AS node,
 	NULL AS last_error
 FROM outbox ORDER BY ` + order
 }
@@ -146,10 +145,11 @@ SELECT id, CAST(input AS BLOB) FROM outbox WHERE length(input) > ` + inlineLimit
 func repairCopy(ctx context.Context, tx Tx, now string) error {
 	err := execAll(ctx, tx, []string{
 		`UPDATE outbox_migrating SET status = 'failed',
-	last_error = 'migration: status ' || ifnull(quote(status), 'NULL') || ' is none'
+	last_error = 'migration: unknown status ' || quote(status)
 WHERE typeof(status) <> 'text' OR status NOT IN ` + knownStatus,
 
-		`UPDATE outbox_migrating SET status = 'failed', last_error = 'migration: a required column is NULL',
+		`UPDATE outbox_migrating SET last_error = 'migration: a required column is NULL',
+	status = CASE WHEN status IN ` + liveStatus + ` THEN 'failed' ELSE status END,
 	dispatch_key = ifnull(dispatch_key, 'outbox:unknown:' || rowid), workflow_id = ifnull(workflow_id, ''),
 	ordinal = ifnull(ordinal, -1), activity_type = ifnull(activity_type, ''), attempt = ifnull(attempt, -1)
 WHERE dispatch_key IS NULL OR workflow_id IS NULL OR ordinal IS NULL OR activity_type IS NULL OR attempt IS NULL`,
@@ -190,7 +190,7 @@ func repairInstants(ctx context.Context, tx Tx, column, where string, repair fun
 	const page = 1000
 	malformed := `SELECT rowid, CAST(ifnull(` + column + `, '') AS BLOB) FROM outbox_migrating
 WHERE rowid > ?1 AND (` + where + `) AND NOT (typeof(` + column + `) = 'text' AND ` + column + wellFormed + `
-	AND ifnull(` + strings.ReplaceAll(onCalendar, "visible_after", column) + `, FALSE)) ORDER BY rowid LIMIT ?2`
+	AND ifnull(datetime(substr(` + column + `, 1, 19)) = replace(substr(` + column + `, 1, 19), 'T', ' '), FALSE)) ORDER BY rowid LIMIT ?2`
 	type instant struct {
 		id   int64
 		text string

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// oldTable is the table of the engine that the store grew from.
+// oldTable is a legacy table.
 const oldTable = `CREATE TABLE outbox (
 	dispatch_key TEXT PRIMARY KEY, workflow_id TEXT NOT NULL, ordinal INTEGER NOT NULL, activity_type TEXT NOT NULL,
 	input BLOB NOT NULL, status TEXT NOT NULL, attempt INTEGER NOT NULL, visible_after TEXT NOT NULL,
@@ -53,8 +53,13 @@ func makeOldFile(t *testing.T, file string, statements ...string) {
 	db, err := sql.Open("libsql", "file:"+file)
 	require.NoError(t, err)
 	for _, statement := range statements {
-		_, err := db.Exec(statement)
+		rows, err := db.Query(statement)
 		require.NoError(t, err, statement)
+		for rows.Next() {
+			continue
+		}
+		require.NoError(t, rows.Err(), statement)
+		require.NoError(t, rows.Close())
 	}
 	require.NoError(t, db.Close())
 }
@@ -63,7 +68,7 @@ func openOld(t *testing.T, clock *outboxtest.Clock, statements ...string) *outbo
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "old.db")
 	makeOldFile(t, file, statements...)
-	store := openStore(t, "file:"+file, &outbox.Options{Now: clock.Now})
+	store := open(t, "file:"+file, &outbox.Options{Now: clock.Now})
 	t.Cleanup(func() { outboxtest.Check(t, store) })
 	return store
 }
@@ -234,6 +239,48 @@ func TestForeignKeysOfTheHostStillHoldAfterMigration(t *testing.T) {
 	require.Equal(t, 1, n)
 	require.Zero(t, count("by_key"))
 	require.Zero(t, count("by_place"))
+}
+
+func TestMigrationThatFailsAtAnyStatementLeavesTheFileAsItWas(t *testing.T) {
+	dir := t.TempDir()
+	for n := 1; ; n++ {
+		file := filepath.Join(dir, fmt.Sprintf("old-%d.db", n))
+		makeOldFile(t, file, oldTable, oldRow("a", nil), oldRow("b", map[string]string{"visible_after": "'soon'"}),
+			`CREATE INDEX by_type ON outbox (activity_type)`, `PRAGMA user_version = 7`)
+		db, recorded := openRecordedFile(t, file)
+		before := dump(t, db)
+		recorded.failAt(n)
+		err := outbox.New(db, nil).Migrate(context.Background())
+		failed := recorded.failAt(0)
+		if err != nil {
+			require.True(t, failed)
+			require.Equal(t, before, dump(t, db), "statement %d", n)
+			continue
+		}
+		outboxtest.Check(t, outbox.New(db, nil))
+		var version int
+		require.NoError(t, db.QueryRow("PRAGMA user_version").Scan(&version))
+		require.Equal(t, 7, version)
+		if !failed { // it took fewer statements
+			require.Greater(t, n, 30)
+			return
+		}
+	}
+}
+
+// dump returns the schema of a database and the keys in table outbox.
+func dump(t *testing.T, db *sql.DB) (lines []string) {
+	t.Helper()
+	rows, err := db.Query("SELECT CAST(type || ' ' || name || ' ' || ifnull(sql, '') AS BLOB) FROM sqlite_master UNION ALL SELECT CAST(dispatch_key AS BLOB) FROM outbox")
+	require.NoError(t, err)
+	defer rows.Close()
+	for rows.Next() {
+		var line []byte
+		require.NoError(t, rows.Scan(&line))
+		lines = append(lines, string(line))
+	}
+	require.NoError(t, rows.Err())
+	return lines
 }
 
 func TestOldTableWithoutRowIDs(t *testing.T) {

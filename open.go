@@ -30,18 +30,18 @@ const maxConnections = 8
 // Open opens a database with a driver that the program has registered with
 // database/sql, gives every new connection its settings, and migrates.
 //
-// The data source name is the driver's own; in one that starts with "file:" it
-// is a URI, where %, ? and # of a path must be escaped. ":memory:" and "file::memory:" are
-// in memory: each Open has its own database, which lasts until Close, while
-// "file:NAME?mode=memory&cache=shared" is shared by name within the process. (Where
-// SQLite was built without shared cache, both are made in its VFS memdb.)
+// The data source name is the driver's own. One that starts with "file:" is a
+// URI, where %, ? and # of a path must be escaped. ":memory:" and "file::memory:"
+// are in memory: each Open has its own database, which lasts until Close, while
+// "file:NAME?mode=memory&cache=shared" is shared by name within the process.
+// (Where SQLite was built without shared cache, both are made in its VFS memdb.)
 // http://, https://, libsql://, ws:// and wss:// are libSQL servers, which keep
 // their own settings. Everything else is a file: Open puts it in WAL mode, and
 // each connection gets Options.Synchronous.
 //
 // Open returns ErrForeignTable or ErrNewerSchema, with nothing changed, for a
-// database that is not the store's to use, and ErrInvalid for an empty name.
-// It opens no file before it is called and leaves none open if it fails.
+// database that is not the store's to use, and ErrInvalid for an empty name. If
+// it fails, nothing is left open.
 func Open(ctx context.Context, driverName, dataSourceName string, opts *Options) (*Store, error) {
 	if dataSourceName == "" {
 		return nil, &InvalidError{Index: -1, Field: "dataSourceName", Reason: "is empty"}
@@ -57,15 +57,15 @@ func Open(ctx context.Context, driverName, dataSourceName string, opts *Options)
 	if err != nil {
 		return nil, &opError{"open", err}
 	}
-	connector := &connector{Connector: base, kind: kind, synchronous: opts.Synchronous}
+	configured := &connector{Connector: base, kind: kind, synchronous: opts.Synchronous}
 	store := newStore(nil, kind, opts)
 	store.sharedCache = kind == memoryDatabase && name == dataSourceName
-	connector.busyTimeout = store.busyTimeout
-	store.db = sql.OpenDB(connector)
+	configured.busyTimeout = store.busyTimeout
+	store.db = sql.OpenDB(configured)
 	if kind == memoryDatabase {
 		store.db.SetMaxOpenConns(1) // SQLite's shared cache locks whole tables between connections
 		store.db.SetMaxIdleConns(1)
-		err = store.explain(ctx, "open", connector.dropAnchor(ctx, driverName, name))
+		err = store.explain(ctx, "open", configured.openKeeper(ctx, driverName, name))
 	} else {
 		store.db.SetMaxOpenConns(maxConnections)
 		store.db.SetMaxIdleConns(maxConnections)
@@ -175,9 +175,9 @@ type connector struct {
 	synchronous Synchronous
 	busyTimeout time.Duration
 
-	// anchor is a connection beside the pool that is never used. An in-memory
+	// keeper is a connection beside the pool that is never used. An in-memory
 	// database lasts as long as it is open.
-	anchor driver.Conn
+	keeper driver.Conn
 }
 
 func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
@@ -203,23 +203,23 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	return conn, nil
 }
 
-// dropAnchor opens the anchor of an in-memory database. If the driver's SQLite
+// openKeeper opens the keeper of an in-memory database. If the driver's SQLite
 // has no shared cache, by which connections share it, they do so in memdb.
-func (c *connector) dropAnchor(ctx context.Context, driverName, dataSourceName string) (err error) {
-	if c.anchor, err = c.Connect(ctx); err != nil {
+func (c *connector) openKeeper(ctx context.Context, driverName, dataSourceName string) (err error) {
+	if c.keeper, err = c.Connect(ctx); err != nil {
 		return err
 	}
-	omitted, err := queryDriver(ctx, c.anchor, "SELECT sqlite_compileoption_used('OMIT_SHARED_CACHE')")
+	omitted, err := queryDriver(ctx, c.keeper, "SELECT sqlite_compileoption_used('OMIT_SHARED_CACHE')")
 	if err != nil || omitted != int64(1) || strings.Contains(dataSourceName, "vfs=memdb") {
 		return nil // also if SQLite was built without knowing its options
 	}
-	if err := c.anchor.Close(); err != nil {
+	if err := c.keeper.Close(); err != nil {
 		return err
 	}
 	if c.Connector, err = baseConnector(driverName, inMemdb(dataSourceName)); err != nil {
 		return err
 	}
-	if c.anchor, err = c.Connect(ctx); err != nil && strings.Contains(err.Error(), "no such vfs") {
+	if c.keeper, err = c.Connect(ctx); err != nil && strings.Contains(err.Error(), "no such vfs") {
 		err = fmt.Errorf("connections of this driver cannot share a database in memory "+
 			"(for that of github.com/ncruces/go-sqlite3, import its package vfs/memdb): %w", err)
 	}
@@ -247,8 +247,8 @@ func (c *connector) settings() []string {
 // Close is called by sql.DB.Close.
 func (c *connector) Close() error {
 	var err error
-	if c.anchor != nil {
-		err = c.anchor.Close()
+	if c.keeper != nil {
+		err = c.keeper.Close()
 	}
 	if closer, ok := c.Connector.(io.Closer); ok {
 		err = errors.Join(err, closer.Close())

@@ -6,21 +6,18 @@ import (
 	"context"
 	"database/sql"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"example.com/outbox"
 	"example.com/outbox/outboxtest"
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 )
-
-func openStore(t *testing.T, dataSourceName string, opts *outbox.Options) *outbox.Store {
-	t.Helper()
-	return open(t, dataSourceName, opts)
-}
 
 func fileSize(t *testing.T, dataSourceName string) int64 {
 	t.Helper()
@@ -43,10 +40,10 @@ func pragma(t *testing.T, store *outbox.Store, name string) (value string) {
 
 func TestOpenSetsUpFiles(t *testing.T) {
 	dir := t.TempDir()
-	full := openStore(t, "file:"+filepath.Join(dir, "full.db"), nil)
+	full := open(t, "file:"+filepath.Join(dir, "full.db"), nil)
 	require.Equal(t, "wal", pragma(t, full, "journal_mode"))
 	require.Equal(t, "2", pragma(t, full, "synchronous"))
-	normal := openStore(t, "file:"+filepath.Join(dir, "normal.db"), &outbox.Options{Synchronous: outbox.Normal})
+	normal := open(t, "file:"+filepath.Join(dir, "normal.db"), &outbox.Options{Synchronous: outbox.Normal})
 	require.Equal(t, "wal", pragma(t, normal, "journal_mode"))
 	require.Equal(t, "1", pragma(t, normal, "synchronous"))
 }
@@ -54,17 +51,17 @@ func TestOpenSetsUpFiles(t *testing.T) {
 func TestInMemoryDatabasesShareNothingUnlessNamed(t *testing.T) {
 	ctx := context.Background()
 	for _, name := range []string{":memory:", "file::memory:", "file::memory:?cache=shared", "file:x?mode=memory"} {
-		one, two := openStore(t, name, nil), openStore(t, name, nil)
+		one, two := open(t, name, nil), open(t, name, nil)
 		_, err := one.Append(ctx, row(uuid.New(), 0))
 		require.NoError(t, err)
 		outboxtest.RequireCounts(t, one, map[outbox.Status]int{outbox.Pending: 1})
 		outboxtest.RequireCounts(t, two, nil)
 	}
 	shared := "file:shared-" + uuid.NewString() + "?mode=memory&cache=shared"
-	one := openStore(t, shared, nil)
+	one := open(t, shared, nil)
 	_, err := one.Append(ctx, row(uuid.New(), 0))
 	require.NoError(t, err)
-	outboxtest.RequireCounts(t, openStore(t, shared, nil), map[outbox.Status]int{outbox.Pending: 1})
+	outboxtest.RequireCounts(t, open(t, shared, nil), map[outbox.Status]int{outbox.Pending: 1})
 	entries, err := os.ReadDir(".")
 	require.NoError(t, err)
 	for _, entry := range entries {
@@ -74,7 +71,7 @@ func TestInMemoryDatabasesShareNothingUnlessNamed(t *testing.T) {
 
 func TestStoresThatShareAMemoryDatabaseWaitForEachOther(t *testing.T) {
 	name := "file:shared-" + uuid.NewString() + "?mode=memory&cache=shared"
-	stores := []*outbox.Store{openStore(t, name, nil), openStore(t, name, nil)}
+	stores := []*outbox.Store{open(t, name, nil), open(t, name, nil)}
 	ctx := context.Background()
 	results := make(chan error, 4)
 	for i := range cap(results) {
@@ -109,7 +106,7 @@ func TestStoresThatShareAMemoryDatabaseWaitForEachOther(t *testing.T) {
 
 func TestWALShrinksAgainAfterALongReader(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "outbox.db")
-	store := openStore(t, "file:"+file, &outbox.Options{Synchronous: outbox.Normal})
+	store := open(t, "file:"+file, &outbox.Options{Synchronous: outbox.Normal})
 	reader, err := sql.Open("libsql", "file:"+file)
 	require.NoError(t, err)
 	defer reader.Close()
@@ -283,7 +280,7 @@ func TestManyMayOpenAtOnce(t *testing.T) {
 			for _, opener := range openers {
 				opener.finish()
 			}
-			store := openStore(t, "file:"+file, nil)
+			store := open(t, "file:"+file, nil)
 			_, err := store.Append(context.Background(), row(uuid.New(), 0))
 			require.NoError(t, err)
 			outboxtest.Check(t, store)
@@ -309,9 +306,138 @@ func TestHostMayRunTheSchemaItself(t *testing.T) {
 	outboxtest.Check(t, store)
 }
 
+func TestNewDoesNoWorkAndCloseClosesWhatOpenOpened(t *testing.T) {
+	db, recorded := openRecorded(t)
+	store := outbox.New(db, nil)
+	require.Empty(t, recorded.seen)
+	require.Zero(t, db.Stats().OpenConnections)
+	require.NoError(t, store.Close())
+	require.NoError(t, db.Ping())
+
+	file := filepath.Join(t.TempDir(), "outbox.db")
+	opened, err := outbox.Open(context.Background(), "libsql", "file:"+file, nil)
+	require.NoError(t, err)
+	_, err = opened.Append(context.Background(), row(uuid.New(), 0))
+	require.NoError(t, err)
+	require.FileExists(t, file+"-wal")
+	require.NoError(t, opened.Close())
+	eventually(t, func() bool {
+		_, err := os.Stat(file + "-wal")
+		return os.IsNotExist(err)
+	}, "the last connection of the file is closed")
+}
+
+func TestNothingToDoAndBadInputOpenNoTransaction(t *testing.T) {
+	db, recorded := openRecorded(t)
+	store := outbox.New(db, nil)
+	ctx := context.Background()
+	require.NoError(t, store.Migrate(ctx))
+	clear(recorded.seen)
+	bad := row(uuid.New(), 0)
+	bad.ActivityType = ""
+	_, err := store.Append(ctx)
+	require.NoError(t, err)
+	_, err = store.Append(ctx, row(uuid.New(), 0), bad)
+	require.ErrorIs(t, err, outbox.ErrInvalid)
+	require.NoError(t, store.Rearm(ctx))
+	require.ErrorIs(t, store.Rearm(ctx, bad), outbox.ErrInvalid)
+	for _, limit := range []int{0, -1} {
+		_, _ = store.Claim(ctx, limit)
+		_, _ = store.ClaimScoped(ctx, outbox.Scope{}, limit)
+		_, _ = store.RearmStale(ctx, time.Now(), time.Now(), limit)
+		_, _ = store.Purge(ctx, time.Now(), limit)
+	}
+	for _, refs := range [][]outbox.Ref{nil, {{DispatchKey: "a\x00"}}} {
+		_ = store.Complete(ctx, refs...)
+		_ = store.Cancel(ctx, refs...)
+		_ = store.Extend(ctx, refs...)
+	}
+	_, _ = store.Requeue(ctx)
+	_, _ = store.Requeue(ctx, "a\xff")
+	require.Empty(t, recorded.seen)
+}
+
+func TestTransitionsRewriteNoPayload(t *testing.T) {
+	const rows = 200
+	for _, size := range []int{8 << 10, 27 << 10} {
+		file := filepath.Join(t.TempDir(), "outbox.db")
+		store := open(t, "file:"+file, nil)
+		ctx := context.Background()
+		workflow := uuid.New()
+		var staged []outbox.Row
+		for i := range rows {
+			row := row(workflow, i)
+			row.Input.Data = make([]byte, size)
+			staged = append(staged, row)
+		}
+		_, err := store.Append(ctx, staged...)
+		require.NoError(t, err)
+		other, err := sql.Open("libsql", "file:"+file)
+		require.NoError(t, err)
+		defer other.Close()
+		var busy, pages, moved int
+		require.NoError(t, other.QueryRow("PRAGMA wal_checkpoint(TRUNCATE)").Scan(&busy, &pages, &moved))
+		require.Zero(t, busy)
+		require.Zero(t, fileSize(t, file+"-wal"))
+
+		claimed, err := store.Claim(ctx, rows)
+		require.NoError(t, err)
+		refs := make([]outbox.Ref, rows)
+		for i, row := range claimed {
+			refs[i] = row.Ref()
+		}
+		require.NoError(t, store.Complete(ctx, refs...))
+		written := fileSize(t, file+"-wal") / rows
+		t.Logf("payloads of %d bytes: a claim and a completion write %d bytes a row", size, written)
+		require.Less(t, written, int64(1500))
+	}
+}
+
+func TestVacuumKeepsIDs(t *testing.T) {
+	db, err := sql.Open("libsql", "file:"+filepath.Join(t.TempDir(), "host.db"))
+	require.NoError(t, err)
+	defer db.Close()
+	store := outbox.New(db, nil)
+	ctx := context.Background()
+	require.NoError(t, store.Migrate(ctx))
+	workflow := uuid.New()
+	large := row(workflow, 1)
+	large.Input.Data = make([]byte, 5000)
+	_, err = store.Append(ctx, row(workflow, 0), large)
+	require.NoError(t, err)
+	require.NoError(t, store.Cancel(ctx, outbox.Ref{DispatchKey: outbox.DispatchKey(workflow, 0)}))
+	_, err = store.Purge(ctx, time.Now().Add(time.Hour), 1)
+	require.NoError(t, err)
+	before, err := store.List(ctx, outbox.Filter{})
+	require.NoError(t, err)
+	require.EqualValues(t, 2, before[0].ID)
+	_, err = db.Exec("VACUUM")
+	require.NoError(t, err)
+	after, err := store.List(ctx, outbox.Filter{})
+	require.NoError(t, err)
+	require.Equal(t, before, after)
+}
+
+func TestUndecodableRowsAreLogged(t *testing.T) {
+	var log bytes.Buffer
+	store := open(t, ":memory:", &outbox.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	ctx := context.Background()
+	_, err := store.Append(ctx, row(uuid.New(), 0))
+	require.NoError(t, err)
+	require.NoError(t, store.Update(ctx, func(ctx context.Context, tx outbox.Tx) error {
+		_, err := tx.ExecContext(ctx, "UPDATE outbox SET attempt = -1")
+		return err
+	}))
+	rows, err := store.Claim(ctx, 1)
+	require.NoError(t, err)
+	require.Empty(t, rows)
+	require.Contains(t, log.String(), "cannot be decoded")
+	require.Contains(t, log.String(), "attempt")
+}
+
 func TestMigrateMendsWhatIsMissing(t *testing.T) {
 	file := "file:" + filepath.Join(t.TempDir(), "outbox.db")
-	store := openStore(t, file, nil)
+	store := open(t, file, nil)
 	ctx := context.Background()
 	require.NoError(t, store.Update(ctx, func(ctx context.Context, tx outbox.Tx) error {
 		_, err := tx.ExecContext(ctx, "DROP INDEX outbox_due")
@@ -325,7 +451,7 @@ func TestMigrateMendsWhatIsMissing(t *testing.T) {
 }
 
 func TestPayloadOf64MB(t *testing.T) {
-	store := openStore(t, "file:"+filepath.Join(t.TempDir(), "outbox.db"), nil)
+	store := open(t, "file:"+filepath.Join(t.TempDir(), "outbox.db"), nil)
 	ctx := context.Background()
 	large := row(uuid.New(), 0)
 	large.Input.Data = bytes.Repeat([]byte("0123456789abcdef"), 4<<20)

@@ -22,8 +22,9 @@ type Store struct {
 
 	turns  turns
 	closed atomic.Bool
-	idle   atomic.Bool // the last claim found nothing; see claim
+	idle   atomic.Bool // the last claim found nothing: on a server, look before the next
 
+	crowd     crowd
 	abandoned struct {
 		sync.Mutex
 		calls int // of the driver, left to themselves and still under way
@@ -33,8 +34,8 @@ type Store struct {
 // Options configures a Store. A nil *Options means the zero value.
 type Options struct {
 	// Now is the clock of every instant that the store writes or compares
-	// with. Nil: time.Now. It is called by one goroutine at a time per call,
-	// and may step in either direction: no row is lost and no fence repeats.
+	// with. Nil: time.Now. It must be safe for concurrent use, and may step in
+	// either direction: no row is lost and no fence repeats.
 	Now func() time.Time
 
 	// Logger is told about rows that cannot be decoded. Nil: slog.Default().
@@ -102,6 +103,7 @@ func (s *Store) Close() error {
 	if s.closed.Swap(true) || s.opened == hostDatabase {
 		return nil
 	}
+	s.crowd.drop()
 	return s.db.Close()
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"errors"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -17,11 +18,23 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// recorder is a connector that notes every statement sent through it.
+// recorder is a connector that notes every statement sent through it, and fails
+// one of them if it is told to.
 type recorder struct {
 	driver.Connector
 	mu   sync.Mutex
 	seen map[string][]driver.NamedValue
+	left int // statements up to the one that fails; 0: none; -1: it has failed
+}
+
+// failAt makes the n-th statement from now on fail, or none for 0. It reports
+// whether the one asked for before has failed.
+func (r *recorder) failAt(n int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	failed := r.left < 0
+	r.left = n
+	return failed
 }
 
 func (r *recorder) Connect(ctx context.Context) (driver.Conn, error) {
@@ -32,10 +45,17 @@ func (r *recorder) Connect(ctx context.Context) (driver.Conn, error) {
 	return &recordedConn{conn, r}, nil
 }
 
-func (r *recorder) note(query string, args []driver.NamedValue) {
+func (r *recorder) note(query string, args []driver.NamedValue) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.seen[query] = args
+	if r.left > 0 {
+		if r.left--; r.left == 0 {
+			r.left = -1
+			return errors.New("told to fail")
+		}
+	}
+	return nil
 }
 
 type recordedConn struct {
@@ -44,19 +64,28 @@ type recordedConn struct {
 }
 
 func (c *recordedConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	c.recorder.note(query, args)
+	if err := c.recorder.note(query, args); err != nil {
+		return nil, err
+	}
 	return c.Conn.(driver.ExecerContext).ExecContext(ctx, query, args)
 }
 
 func (c *recordedConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	c.recorder.note(query, args)
+	if err := c.recorder.note(query, args); err != nil {
+		return nil, err
+	}
 	return c.Conn.(driver.QueryerContext).QueryContext(ctx, query, args)
 }
 
 // openRecorded returns a pool over a new file that notes its statements.
 func openRecorded(t *testing.T) (*sql.DB, *recorder) {
 	t.Helper()
-	name := "file:" + filepath.Join(t.TempDir(), "recorded.db")
+	return openRecordedFile(t, filepath.Join(t.TempDir(), "recorded.db"))
+}
+
+func openRecordedFile(t *testing.T, file string) (*sql.DB, *recorder) {
+	t.Helper()
+	name := "file:" + file
 	plain, err := sql.Open("libsql", name)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, plain.Close()) })

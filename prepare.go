@@ -41,6 +41,15 @@ func prepareRearm(rows []Row) ([]stagedRow, error) {
 	return staged, err
 }
 
+// weightOf counts rows, and a kilobyte of payload as another.
+func weightOf(rows []stagedRow) int {
+	weight := len(rows)
+	for i := range rows {
+		weight += len(rows[i].Input.Data) >> 10
+	}
+	return weight
+}
+
 // Bounds of what a database can hold. SQLite stops at a billion bytes a record,
 // less what the record needs for itself. A text is in several records at once,
 // and a claim returns all texts of a row in one.
@@ -89,7 +98,7 @@ func prepareRow(index int, row Row) (stagedRow, error) {
 	case int64(row.Ordinal) < 0:
 		return invalid("Ordinal", "is larger than 2^63-1")
 	case !staged.Status.known():
-		return invalid("Status", fmt.Sprintf("%.40q is none", row.Status))
+		return invalid("Status", fmt.Sprintf("%.40q is not a status", row.Status))
 	case staged.Status != Claimed && !row.ClaimedAt.IsZero():
 		return invalid("ClaimedAt", "is set without status claimed")
 	case len(row.Input.Data) > maxPayload:

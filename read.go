@@ -11,10 +11,6 @@ import (
 	"github.com/google/uuid"
 )
 
-// Reads take no lock that a writer would wait for. They see what was committed
-// when they started. On an embedded replica they read the local file, which may
-// lag behind the primary.
-
 // Get returns the row of a key with its payload, or ErrNotFound. Of a row that
 // cannot be decoded it returns what can be, with the reason as its LastError.
 func (s *Store) Get(ctx context.Context, dispatchKey string) (Row, error) {
@@ -23,6 +19,7 @@ func (s *Store) Get(ctx context.Context, dispatchKey string) (Row, error) {
 }
 
 // State returns the changing part of a row without its payload, or ErrNotFound.
+// What cannot be decoded of it is zero.
 func (s *Store) State(ctx context.Context, dispatchKey string) (RowState, error) {
 	row, err := s.get(ctx, "state", `SELECT `+packedColumns+`, NULL, 1`+fromKey, dispatchKey)
 	return RowState{Status: row.Status, Attempt: row.Attempt, VisibleAfter: row.VisibleAfter}, err
@@ -62,16 +59,6 @@ func (s *Store) List(ctx context.Context, filter Filter) ([]Row, error) {
 	return readableRows(found), err
 }
 
-func checkFilter(filter Filter) error {
-	if err := checkLimit(filter.Limit); err != nil {
-		return err
-	}
-	if filter.Status != "" && !filter.Status.known() {
-		return &InvalidError{Index: -1, Field: "filter.Status", Reason: "is unknown"}
-	}
-	return checkText("filter.Namespace", filter.Namespace)
-}
-
 // listQuery walks an index of ids, so that no page is sorted.
 func listQuery(filter Filter) (text string, args []any) {
 	var query strings.Builder
@@ -106,7 +93,8 @@ func listQuery(filter Filter) (text string, args []any) {
 	return query.String(), args
 }
 
-// CountInFlight returns how many rows of a namespace are pending or claimed.
+// CountInFlight returns how many rows of a namespace are pending or claimed: 0
+// if there are none. A namespace that no row can have is an ErrInvalid.
 func (s *Store) CountInFlight(ctx context.Context, namespace string) (int64, error) {
 	if err := checkText("namespace", namespace); err != nil {
 		return 0, err
@@ -114,7 +102,8 @@ func (s *Store) CountInFlight(ctx context.Context, namespace string) (int64, err
 	return s.count(ctx, "count in flight", countInFlight, namespace)
 }
 
-// CountClaimed returns how many rows of a namespace are claimed.
+// CountClaimed returns how many rows of a namespace are claimed: 0 if there are
+// none. A namespace that no row can have is an ErrInvalid.
 func (s *Store) CountClaimed(ctx context.Context, namespace string) (int64, error) {
 	if err := checkText("namespace", namespace); err != nil {
 		return 0, err
@@ -140,7 +129,7 @@ func (s *Store) count(ctx context.Context, op, text, namespace string) (int64, e
 
 // CountClaimedByNamespace returns how many rows of each given namespace are
 // claimed, in one query. Every name given is in the map; without names the map
-// is empty.
+// is empty. A name that no row can have is an ErrInvalid.
 func (s *Store) CountClaimedByNamespace(ctx context.Context, namespaces ...string) (map[string]int64, error) {
 	for _, namespace := range namespaces {
 		if err := checkText("namespace", namespace); err != nil {
@@ -166,8 +155,8 @@ func (s *Store) CountClaimedByNamespace(ctx context.Context, namespaces ...strin
 }
 
 // PendingRoutes returns the routes that have at least one row to be claimed
-// now, sorted by namespace, task queue and node. Whether a workflow is held is
-// not looked at.
+// now, sorted by namespace, task queue and node; nil if there is none. Whether a
+// workflow is held is not looked at.
 func (s *Store) PendingRoutes(ctx context.Context) ([]Scope, error) {
 	packed, err := read(ctx, s, "pending routes", func(tx Tx) ([]string, error) {
 		now, err := s.instant()
@@ -213,7 +202,7 @@ WHERE visible_after <= ?1 AND typeof(namespace) = 'text' AND typeof(task_queue) 
 )
 
 // UnsettledWorkflows returns the workflows that have at least one live row,
-// sorted.
+// sorted; nil if there is none.
 func (s *Store) UnsettledWorkflows(ctx context.Context) ([]uuid.UUID, error) {
 	texts, err := read(ctx, s, "unsettled workflows", func(tx Tx) ([]string, error) {
 		return queryTexts(ctx, tx, unsettledWorkflows)
@@ -251,8 +240,6 @@ func (s *Store) NextVisible(ctx context.Context) (at time.Time, ok bool, err err
 const (
 	// nextVisible passes over what has the shape of an instant but is none.
 	nextVisible = `SELECT CAST(visible_after AS BLOB) FROM outbox INDEXED BY outbox_due
-WHERE status = 'pending' AND ` + onCalendar + ` ORDER BY visible_after LIMIT 1`
-
-	// onCalendar is false for days such as February 30th.
-	onCalendar = `datetime(substr(visible_after, 1, 19)) = replace(substr(visible_after, 1, 19), 'T', ' ')`
+WHERE status = 'pending' AND datetime(substr(visible_after, 1, 19)) = replace(substr(visible_after, 1, 19), 'T', ' ')
+ORDER BY visible_after LIMIT 1`
 )

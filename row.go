@@ -24,11 +24,9 @@ const (
 	Cancelled Status = "cancelled" // settled by Cancel or SettleWorkflow
 )
 
-func (s Status) known() bool { return s.live() || s.terminal() }
+func (s Status) known() bool { return s == Pending || s == Claimed || s.settled() }
 
-func (s Status) live() bool { return s == Pending || s == Claimed }
-
-func (s Status) terminal() bool { return s == Done || s == Failed || s == Cancelled }
+func (s Status) settled() bool { return s == Done || s == Failed || s == Cancelled }
 
 // Row is one dispatch: what to run, for which workflow, where it may run, and
 // where it stands.
@@ -68,8 +66,9 @@ type Ref struct {
 	Fence       int64
 }
 
-// Scope is a route: where rows may run. Fields are compared byte by byte;
-// a Scope without a Node covers only rows that are not pinned to one.
+// Scope is a route: where rows may run. Fields are compared byte by byte: an
+// empty Namespace or TaskQueue is not DefaultRoute, and matches nothing. A Scope
+// without a Node covers only rows that are not pinned to one.
 type Scope struct {
 	Namespace, TaskQueue, Node string
 }

@@ -25,13 +25,17 @@ func schemaStatements() []string {
 	return strings.Split(strings.TrimSuffix(strings.TrimSpace(schema), ";"), ";\n\n")
 }
 
-// Migrate makes the tables, or brings those of an older version or of the
-// engine that the store grew from up to date. It may be run by several
-// processes at once and does nothing if there is nothing to do.
+// Migrate makes the tables, or completes them, or rebuilds a legacy one. It may
+// be run by several processes at once and does nothing if there is nothing to do.
 //
-// Rows that could never be claimed afterwards, because their status or an
-// instant is none, become dead letters with the reason as their last error.
-// Views, indexes and triggers of the host are kept.
+// A legacy table is one named outbox with the first thirteen columns of
+// schema.sql, of which claimed_at, run_id, namespace, task_queue and node may be
+// missing or NULL, and with payloads in JSON envelopes. Its live rows that could
+// never be claimed, because their status, an instant or a required column is
+// none, become dead letters with the reason as their last error; its settled rows
+// are finished now. Views, indexes and triggers of the host are kept. It is
+// refused if it has other columns, a key more than once, or a foreign key to it
+// that names no column.
 //
 // It returns ErrForeignTable or ErrNewerSchema, with nothing changed, if the
 // database is not the store's to use. If the process dies, the database is
@@ -51,7 +55,7 @@ func (s *Store) Migrate(ctx context.Context) error {
 		switch have {
 		case schemaCurrent:
 			return nil
-		case schemaOld:
+		case schemaLegacy:
 			return rebuild(ctx, tx, now)
 		default:
 			return createSchema(ctx, tx)
@@ -77,7 +81,7 @@ type schemaState int
 
 const (
 	schemaIncomplete schemaState = iota // nothing, or not all of it
-	schemaOld                           // the table of the engine that the store grew from
+	schemaLegacy                        // a table to be rebuilt
 	schemaCurrent
 )
 
@@ -90,7 +94,7 @@ var (
 		{"dispatch_key", "text"}, {"workflow_id", "text"}, {"ordinal", "int"}, {"activity_type", "text"},
 		{"input", "blob"}, {"status", "text"}, {"attempt", "int"}, {"visible_after", "text"},
 	}
-	laterColumns = []column{ // old files may lack them
+	laterColumns = []column{ // a legacy table may lack them
 		{"claimed_at", "text"}, {"run_id", "text"}, {"namespace", "text"}, {"task_queue", "text"}, {"node", "text"},
 	}
 	ownColumns = []column{
@@ -112,7 +116,8 @@ func areAmong(wanted, columns []column) bool {
 // schemaObject is a table, index or trigger.
 type schemaObject struct{ kind, name, table string }
 
-// schemaObjects returns what schema.sql creates.
+// schemaObjects returns what schema.sql creates, which it says in the form
+// CREATE … IF NOT EXISTS name [… ON table].
 func schemaObjects() []schemaObject {
 	var objects []schemaObject
 	for _, statement := range schemaStatements() {
@@ -195,18 +200,18 @@ FROM sqlite_master WHERE lower(name) LIKE 'outbox%'`)
 			return schemaIncomplete, nil
 		}
 		return state, nil
-	case isOld(columns):
+	case isLegacy(columns):
 		if _, ok := found["outbox_migrating"]; ok {
 			return 0, fmt.Errorf("%w: outbox_migrating", ErrForeignTable)
 		}
-		return schemaOld, nil
+		return schemaLegacy, nil
 	}
 	return 0, fmt.Errorf("%w: outbox has other columns", ErrForeignTable)
 }
 
-// isOld reports whether columns are those of an old file. Some may be missing,
-// but none unknown: what the store does not know would be lost.
-func isOld(columns []column) bool {
+// isLegacy reports whether columns are those of a legacy table. Some may be
+// missing, but none unknown: what the store does not know would be lost.
+func isLegacy(columns []column) bool {
 	known := slices.Concat(requiredColumns, laterColumns)
 	return areAmong(requiredColumns, columns) && !slices.ContainsFunc(columns, func(have column) bool {
 		return !slices.ContainsFunc(known, func(want column) bool { return want.name == have.name })

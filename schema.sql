@@ -21,7 +21,7 @@ CREATE TABLE IF NOT EXISTS outbox (
     task_queue    TEXT    NOT NULL DEFAULT 'default',
     node          TEXT    CHECK (node <> ''),  -- NULL: unpinned
     id            INTEGER PRIMARY KEY,         -- staging order; VACUUM keeps it
-    content_type  TEXT,              -- NULL: the payload is an old envelope, {"content_type":…,"bytes":[…]}
+    content_type  TEXT,              -- NULL: the payload is a legacy envelope, {"content_type":…,"bytes":[…]}
     fence         INTEGER NOT NULL DEFAULT 0,  -- times claimed or reopened; only ever grows
     last_error    TEXT,
     created_at    TEXT    NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%f000000Z', 'now'))

@@ -19,7 +19,8 @@ import (
 // and TaskQueue with DefaultRoute, Status with Pending, VisibleAfter and
 // CreatedAt with now, FinishedAt of a settled row with now. A row may come
 // claimed (with ClaimedAt or without) and starts with fence 1 then; or settled,
-// to be imported. ID and Fence are given by the store.
+// to be imported. ID and Fence are given by the store; FinishedAt of a live row is
+// ignored, and LastError is cut to 8 KiB.
 //
 // It returns an InvalidError, with nothing stored, if a row's text is not valid
 // UTF-8 or holds a NUL, its activity type is empty, its workflow id nil, its
@@ -35,7 +36,7 @@ func (s *Store) Append(ctx context.Context, rows ...Row) (duplicates []string, e
 		return nil, err
 	}
 	defer s.expectDue()
-	return write(ctx, s, "append", func(tx Tx, now string) ([]string, error) {
+	return write(ctx, s, "append", weightOf(staged), func(tx Tx, now string) ([]string, error) {
 		return appendRows(ctx, tx, now, staged)
 	})
 }
@@ -68,7 +69,7 @@ func (s *Store) Rearm(ctx context.Context, rows ...Row) error {
 		return err
 	}
 	defer s.expectDue()
-	_, err = write(ctx, s, "rearm", func(tx Tx, now string) (done, error) {
+	_, err = write(ctx, s, "rearm", weightOf(staged), func(tx Tx, now string) (done, error) {
 		return done{}, rearmRows(ctx, tx, now, staged)
 	})
 	return err
@@ -242,7 +243,7 @@ func (r *stagedRow) writeValues(statement *strings.Builder, args []any, now stri
 		fence = 1
 	}
 	finishedAt := ""
-	if r.Status.terminal() {
+	if r.Status.settled() {
 		finishedAt = cmp.Or(r.finishedAt, now)
 	}
 	statement.WriteString(r.WorkflowID.String())

@@ -91,7 +91,7 @@ func (s *Store) transition(ctx context.Context, change transition, refs []Ref) e
 	if err := checkRefs(refs); err != nil || len(refs) == 0 {
 		return err
 	}
-	lost, err := write(ctx, s, change.op, func(tx Tx, now string) ([]string, error) {
+	lost, err := write(ctx, s, change.op, len(refs), func(tx Tx, now string) ([]string, error) {
 		return change.apply(ctx, tx, now, refs)
 	})
 	return claimLost(lost, err)
@@ -150,15 +150,6 @@ func (change transition) apply(ctx context.Context, tx Tx, now string, refs []Re
 	return lost, nil
 }
 
-func checkRefs(refs []Ref) error {
-	for i, ref := range refs {
-		if reason := textDefect(ref.DispatchKey); reason != "" {
-			return &InvalidError{Index: i, DispatchKey: ref.DispatchKey, Field: "DispatchKey", Reason: reason}
-		}
-	}
-	return nil
-}
-
 // SettleWorkflow cancels all live rows of a workflow and returns their keys,
 // sorted: none if it has no live row.
 //
@@ -167,7 +158,7 @@ func (s *Store) SettleWorkflow(ctx context.Context, workflowID uuid.UUID) (keys 
 	if err := checkWorkflow(workflowID); err != nil {
 		return nil, err
 	}
-	return write(ctx, s, "settle workflow", func(tx Tx, now string) ([]string, error) {
+	return write(ctx, s, "settle workflow", unbounded, func(tx Tx, now string) ([]string, error) {
 		return settleWorkflow(ctx, tx, now, workflowID)
 	})
 }
@@ -199,15 +190,15 @@ func settleWorkflow(ctx context.Context, tx Tx, now string, workflowID uuid.UUID
 //
 // If the process dies, all of the call is stored or nothing.
 func (s *Store) Requeue(ctx context.Context, dispatchKeys ...string) (requeued int, err error) {
-	if err := checkKeys(dispatchKeys); err != nil || len(dispatchKeys) == 0 {
-		return 0, err
-	}
 	refs := make([]Ref, len(dispatchKeys))
 	for i, key := range dispatchKeys {
 		refs[i].DispatchKey = key
 	}
+	if err := checkRefs(refs); err != nil || len(refs) == 0 {
+		return 0, err
+	}
 	defer s.expectDue()
-	return write(ctx, s, "requeue", func(tx Tx, now string) (int, error) {
+	return write(ctx, s, "requeue", len(refs), func(tx Tx, now string) (int, error) {
 		requeued := 0
 		for batch := range refBatches(refs) {
 			n, err := countRows(ctx, tx, requeueFailed, now, encodeRefs(batch))
@@ -241,14 +232,11 @@ func (s *Store) Purge(ctx context.Context, finishedBefore time.Time, limit int) 
 	if err := checkLimit(limit); err != nil {
 		return 0, err
 	}
-	before, ok := encodeInstant(finishedBefore)
-	if !ok {
-		return 0, &InvalidError{Index: -1, Field: "finishedBefore", Reason: outsideYears}
+	before, err := requireInstant("finishedBefore", finishedBefore)
+	if err != nil || limit == 0 {
+		return 0, err
 	}
-	if limit == 0 {
-		return 0, nil
-	}
-	return write(ctx, s, "purge", func(tx Tx, _ string) (int, error) {
+	return write(ctx, s, "purge", limit, func(tx Tx, _ string) (int, error) {
 		purged := 0
 		for purged < limit {
 			if err := ctx.Err(); err != nil {
@@ -274,13 +262,6 @@ const purgePage = 1000
 const purgeFinished = `DELETE FROM outbox WHERE id IN (
 	SELECT id FROM outbox INDEXED BY outbox_finished WHERE finished_at < ?1 ORDER BY finished_at LIMIT ?2)
 RETURNING 1`
-
-func checkWorkflow(workflowID uuid.UUID) error {
-	if workflowID == uuid.Nil {
-		return &InvalidError{Index: -1, Field: "workflowID", Reason: "is nil"}
-	}
-	return nil
-}
 
 // refBatches yields refs in batches that fit one argument of a statement, and
 // is one batch but for tens of thousands of refs or very long keys.

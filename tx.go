@@ -27,8 +27,9 @@ type Tx interface {
 
 // write runs fn in one IMMEDIATE transaction and commits it: if write returns
 // an error, nothing is stored, unless it is ErrCommitUnknown. now is the
-// instant at which the write lock was held.
-func write[T any](ctx context.Context, s *Store, op string, fn func(tx Tx, now string) (T, error)) (T, error) {
+// instant at which the write lock was held. weight is how many rows it may
+// touch, or so.
+func write[T any](ctx context.Context, s *Store, op string, weight int, fn func(tx Tx, now string) (T, error)) (T, error) {
 	var zero T
 	if err := s.admit(ctx); err != nil {
 		return zero, err
@@ -38,7 +39,7 @@ func write[T any](ctx context.Context, s *Store, op string, fn func(tx Tx, now s
 		return value, s.explain(ctx, op, err)
 	}
 	var value T
-	j := &job{ctx: ctx, run: func(tx Tx, now string) (err error) {
+	j := &job{ctx: ctx, weight: weight, run: func(tx Tx, now string) (err error) {
 		value, err = fn(tx, now)
 		return err
 	}}
@@ -60,7 +61,7 @@ func writeAlone[T any](ctx context.Context, s *Store, fn func(tx Tx, now string)
 		return zero, err
 	}
 	defer s.turns.pass()
-	conn, err := s.begin(ctx, "BEGIN IMMEDIATE")
+	conn, err := s.begin(ctx)
 	if err != nil {
 		return zero, err
 	}
@@ -181,10 +182,10 @@ func (s *Store) widenPool(by int) {
 
 var errAbandoned = errors.New("outbox: the driver was left to itself")
 
-// begin starts a transaction on a connection of the pool and hands both over.
-func (s *Store) begin(ctx context.Context, statement string) (*sql.Conn, error) {
+// begin starts a writing transaction on a connection of the pool and hands both over.
+func (s *Store) begin(ctx context.Context) (*sql.Conn, error) {
 	return await(ctx, s, func() (*sql.Conn, error) {
-		return s.connectAndBegin(ctx, statement)
+		return s.connectAndBegin(ctx, "BEGIN IMMEDIATE")
 	}, func(conn *sql.Conn, err error) {
 		if err == nil { // too late: what was got is given back at once
 			rollback(conn)
@@ -204,7 +205,7 @@ const (
 // and replaces one that a server has forgotten.
 func (s *Store) connectAndBegin(ctx context.Context, statement string) (*sql.Conn, error) {
 	for tried := 1; ; tried++ {
-		conn, err := s.db.Conn(ctx)
+		conn, err := s.writingConn(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -225,7 +226,7 @@ func (s *Store) connectAndBegin(ctx context.Context, statement string) (*sql.Con
 }
 
 func (s *Store) beginOn(ctx context.Context, conn *sql.Conn, statement string) error {
-	if _, err := conn.ExecContext(ctx, statement); err != nil || !s.sharedCache {
+	if err := s.sendBegin(ctx, conn, statement); err != nil || !s.sharedCache {
 		return err
 	}
 	// In a shared cache a reader of another pool can lock a table within this
@@ -248,8 +249,13 @@ func (s *Store) commit(ctx context.Context, conn *sql.Conn) error {
 	patience, stop := outlive(ctx, commitGrace)
 	defer stop()
 	_, err := await(patience, s, func() (done, error) {
-		defer conn.Close()
-		return done{}, s.sendCommit(ctx, conn)
+		err := s.sendCommit(ctx, conn)
+		if err == nil {
+			s.giveBack(conn)
+		} else {
+			conn.Close()
+		}
+		return done{}, err
 	}, nil)
 	if errors.Is(err, errAbandoned) {
 		return fmt.Errorf("%w: %w", ErrCommitUnknown, ctx.Err())
@@ -261,8 +267,7 @@ func (s *Store) commit(ctx context.Context, conn *sql.Conn) error {
 // mode may hold the COMMIT up; then it is sent again.
 func (s *Store) sendCommit(ctx context.Context, conn *sql.Conn) error {
 	err := s.retryBusy(ctx, func() error {
-		_, err := conn.ExecContext(context.WithoutCancel(ctx), "COMMIT")
-		return err
+		return s.execCommit(ctx, conn)
 	})
 	if err == nil {
 		return nil

@@ -60,12 +60,12 @@ func writes(store *outbox.Store, ref outbox.Ref) map[string]func(ctx context.Con
 }
 
 func TestLockOfAnotherProcessIsWaitedForWithinContextAndBusyTimeout(t *testing.T) {
-	for _, open := range []struct {
+	for _, setup := range []struct {
 		name string
 		open func(t *testing.T, file string, busy time.Duration) *outbox.Store
 	}{
 		{"Open", func(t *testing.T, file string, busy time.Duration) *outbox.Store {
-			return openStore(t, file, &outbox.Options{BusyTimeout: busy})
+			return open(t, file, &outbox.Options{BusyTimeout: busy})
 		}},
 		{"New, over a pool whose driver waits deaf to the context", func(t *testing.T, file string, busy time.Duration) *outbox.Store {
 			db, err := sql.Open("libsql", file)
@@ -86,10 +86,10 @@ func TestLockOfAnotherProcessIsWaitedForWithinContextAndBusyTimeout(t *testing.T
 			return outbox.New(db, &outbox.Options{BusyTimeout: busy})
 		}},
 	} {
-		t.Run(open.name, func(t *testing.T) {
+		t.Run(setup.name, func(t *testing.T) {
 			file := "file:" + filepath.Join(t.TempDir(), "outbox.db")
 			ctx := context.Background()
-			first := openStore(t, file, nil)
+			first := open(t, file, nil)
 			_, err := first.Append(ctx, row(uuid.New(), 0), row(uuid.New(), 1))
 			require.NoError(t, err)
 			claimed, err := first.Claim(ctx, 1)
@@ -97,7 +97,7 @@ func TestLockOfAnotherProcessIsWaitedForWithinContextAndBusyTimeout(t *testing.T
 			before, err := first.List(ctx, outbox.Filter{})
 			require.NoError(t, err)
 
-			store := open.open(t, file, time.Hour)
+			store := setup.open(t, file, time.Hour)
 			holder := startChild(t, "hold", file, "BEGIN IMMEDIATE")
 			holder.expect("held")
 			// The holder does not let go before it is told to, so that a call
@@ -107,7 +107,7 @@ func TestLockOfAnotherProcessIsWaitedForWithinContextAndBusyTimeout(t *testing.T
 				require.ErrorIs(t, call(short), context.DeadlineExceeded, name)
 				cancel()
 			}
-			impatient := open.open(t, file, 30*time.Millisecond)
+			impatient := setup.open(t, file, 30*time.Millisecond)
 			for name, call := range writes(impatient, claimed[0].Ref()) {
 				require.ErrorIs(t, call(ctx), outbox.ErrBusy, name)
 			}
@@ -133,7 +133,7 @@ func TestLockOfAnotherProcessIsWaitedForWithinContextAndBusyTimeout(t *testing.T
 
 func TestReadsAndEmptyClaimsNeedNoWriteLock(t *testing.T) {
 	file := "file:" + filepath.Join(t.TempDir(), "outbox.db")
-	store := openStore(t, file, &outbox.Options{BusyTimeout: -1})
+	store := open(t, file, &outbox.Options{BusyTimeout: -1})
 	ctx := context.Background()
 	holder := startChild(t, "hold", file, "BEGIN IMMEDIATE")
 	holder.expect("held")
@@ -279,7 +279,7 @@ func TestConnectionLeftInsideATransactionIsMended(t *testing.T) {
 	require.Len(t, rows, 1)
 }
 
-func TestHostTransactions(t *testing.T) {
+func TestTxFormsFollowTheTransactionOfTheHost(t *testing.T) {
 	db, err := sql.Open("libsql", "file:"+filepath.Join(t.TempDir(), "host.db"))
 	require.NoError(t, err)
 	defer db.Close()
@@ -330,6 +330,22 @@ func TestHostTransactions(t *testing.T) {
 
 	stage(conn, 10) // without a transaction each call is one of its own
 	stored(4)
+
+	// A call that fails half-way leaves the transaction as it was before it.
+	tx, err = db.Begin()
+	require.NoError(t, err)
+	_, err = store.AppendTx(ctx, tx, row(workflow, 20), row(workflow, 21))
+	require.NoError(t, err)
+	_, err = tx.Exec(`CREATE TEMP TRIGGER picky BEFORE UPDATE ON outbox WHEN OLD.ordinal = 21 BEGIN SELECT RAISE(ABORT, 'picky'); END`)
+	require.NoError(t, err)
+	refs := []outbox.Ref{{DispatchKey: outbox.DispatchKey(workflow, 20)}, {DispatchKey: outbox.DispatchKey(workflow, 21)}}
+	require.ErrorContains(t, store.CompleteTx(ctx, tx, refs...), "picky")
+	_, err = store.SettleWorkflowTx(ctx, tx, workflow)
+	require.ErrorContains(t, err, "picky")
+	_, err = tx.Exec(`DROP TRIGGER picky`)
+	require.NoError(t, err)
+	require.NoError(t, tx.Commit())
+	outboxtest.RequireCounts(t, store, map[outbox.Status]int{outbox.Pending: 2, outbox.Cancelled: 4})
 
 	_, err = store.AppendTx(ctx, db, row(workflow, 99))
 	require.ErrorIs(t, err, outbox.ErrInvalid, "a *sql.DB is no transaction")
@@ -425,7 +441,7 @@ func TestCloseLetsCallsUnderWayEnd(t *testing.T) {
 }
 
 func TestTextsOfTheHostAreNotTakenForLocks(t *testing.T) {
-	store := openStore(t, ":memory:", nil)
+	store := open(t, ":memory:", nil)
 	ctx := context.Background()
 	require.NoError(t, store.Update(ctx, func(ctx context.Context, tx outbox.Tx) error {
 		_, err := tx.ExecContext(ctx, `CREATE TRIGGER t BEFORE INSERT ON outbox BEGIN SELECT RAISE(ABORT, 'the vault database is locked by its keeper'); END`)
@@ -436,12 +452,10 @@ func TestTextsOfTheHostAreNotTakenForLocks(t *testing.T) {
 	require.NotErrorIs(t, err, outbox.ErrBusy)
 }
 
-// workOnFile appends rows of its own and completes whatever it can claim until
-// the file has as many settled rows as there will be in all.
+// workOnFile appends rows of its own, and completes what it can claim meanwhile.
 func workOnFile(args []string, _ *bufio.Scanner, out io.Writer) error {
 	ctx := context.Background()
 	own, _ := strconv.Atoi(args[1])
-	total, _ := strconv.Atoi(args[2])
 	store, err := outbox.Open(ctx, "libsql", args[0], nil)
 	if err != nil {
 		return err
@@ -478,17 +492,16 @@ func workOnFile(args []string, _ *bufio.Scanner, out io.Writer) error {
 	}
 	all.Wait()
 	close(problems)
-	_ = total
 	return <-problems
 }
 
 func TestProcessesShareAFileWithoutALockErrorAndEachRowOnce(t *testing.T) {
 	const processes, own = 3, 320
 	file := "file:" + filepath.Join(t.TempDir(), "outbox.db")
-	store := openStore(t, file, nil)
+	store := open(t, file, nil)
 	var workers []*child
 	for range processes {
-		workers = append(workers, startChild(t, "work", file, strconv.Itoa(own), strconv.Itoa(processes*own)))
+		workers = append(workers, startChild(t, "work", file, strconv.Itoa(own)))
 	}
 	handed := map[string]bool{}
 	for _, worker := range workers {
@@ -540,7 +553,7 @@ func TestKilledProcessLosesNothingItAcknowledged(t *testing.T) {
 		for stager.out.Scan() { // acknowledged, though not yet read
 			last = stager.out.Text()
 		}
-		store := openStore(t, file, nil)
+		store := open(t, file, nil)
 		rows, err := store.List(ctx, outbox.Filter{WorkflowID: uuid.NullUUID{UUID: workflow, Valid: true}})
 		require.NoError(t, err)
 		acknowledged, err := strconv.Atoi(last)

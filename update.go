@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 )
 
@@ -20,14 +19,14 @@ import (
 // Nothing is stored either if a statement ended the transaction (ON CONFLICT
 // ROLLBACK, RAISE(ROLLBACK), a server's time limit), even if fn ignored its
 // error: what fn sends after that is refused, for outside the transaction it
-// would be stored at once. To be sure of it, tx asks the connection before
-// each statement that follows a failed one or a query; on a server that costs
-// a request. Statements that begin or end a transaction are refused, while
+// would be stored at once. To be sure of it, tx asks the connection before every
+// statement after the first that failed or the first query, and those of the …Tx
+// methods are queries; on a server that costs a request each. Statements that begin or end a transaction are refused, while
 // SAVEPOINT, ROLLBACK TO and RELEASE work. Rows that fn leaves open are closed.
 //
-// fn must use tx only until it returns, and must not call methods without a Tx
-// with the context it is given: they would wait for this very transaction, and
-// return ErrInUpdate. It holds the write lock, so it should not wait for
+// fn must use tx only until it returns, and must not call methods without a Tx.
+// With the context it is given they return ErrInUpdate; with another they wait
+// for this transaction, as all writes do and, in memory, reads too. It holds the write lock, so it should not wait for
 // anything else either; a server undoes a transaction that is open for 5
 // seconds while another waits.
 //
@@ -41,7 +40,7 @@ func (s *Store) Update(ctx context.Context, fn func(ctx context.Context, tx Tx) 
 	}
 	defer s.turns.pass()
 
-	conn, err := s.begin(ctx, "BEGIN IMMEDIATE")
+	conn, err := s.begin(ctx)
 	if err != nil {
 		return s.explain(ctx, "update", err)
 	}
@@ -144,7 +143,8 @@ func (t *updateTx) QueryRowContext(ctx context.Context, query string, args ...an
 	return row
 }
 
-// refuse returns a Row with an error. Only database/sql can make one.
+// refuse returns a Row with an error. Only database/sql can make one, and it does
+// so with the error of a context that is done.
 func (t *updateTx) refuse(ctx context.Context, query string, err error) *sql.Row {
 	return t.store.db.QueryRowContext(refusedContext{ctx, err}, query)
 }
@@ -213,108 +213,17 @@ func (t *updateTx) finish(ctx context.Context) error {
 	return cmp.Or(gone, err)
 }
 
-// endsTransaction reports whether a text has a statement that would begin or
-// end a transaction rather than work within one. Some drivers run all of the
-// statements in a text.
-func endsTransaction(text string) bool {
-	inTrigger := false // its body has statements of its own, and an END
-	for text != "" {
-		statement, rest := cutStatement(text)
-		text = rest
-		first, more := cutWord(statement)
-		switch first {
-		case "": // no statement starts so, but for an empty one: whatever this is, it is not let through
-			if more != "" {
-				return true
-			}
-		case "CREATE":
-			second, more := cutWord(more)
-			if second == "TEMP" || second == "TEMPORARY" {
-				second, _ = cutWord(more)
-			}
-			inTrigger = inTrigger || second == "TRIGGER"
-		case "END":
-			if !inTrigger {
-				return true
-			}
-			inTrigger = false
-		case "BEGIN", "COMMIT":
-			return true
-		case "ROLLBACK": // but ROLLBACK [TRANSACTION] TO a savepoint
-			second, more := cutWord(more)
-			if second == "TRANSACTION" {
-				second, _ = cutWord(more)
-			}
-			if second != "TO" {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// cutStatement returns a text up to its first semicolon that is neither quoted
-// nor in a comment, and what follows that.
-func cutStatement(text string) (statement, rest string) {
-	for i := 0; i < len(text); i++ {
-		end := ""
-		switch c := text[i]; {
-		case c == ';':
-			return text[:i], text[i+1:]
-		case c == '\'' || c == '"' || c == '`':
-			end = string(c) // doubled inside, it ends one quotation and starts the next
-		case c == '[':
-			end = "]"
-		case strings.HasPrefix(text[i:], "--"):
-			end = "\n"
-		case strings.HasPrefix(text[i:], "/*"):
-			end = "*/"
-			i++
-		default:
-			continue
-		}
-		length := strings.Index(text[i+1:], end)
-		if length < 0 {
-			return text, ""
-		}
-		i += length + len(end)
-	}
-	return text, ""
-}
-
-// cutWord returns the first word of a statement, in upper case, and what
-// follows it. It skips white space and comments.
-func cutWord(statement string) (word, rest string) {
-	for {
-		statement = strings.TrimLeft(statement, " \t\r\n\v\f\ufeff")
-		switch {
-		case strings.HasPrefix(statement, "--"):
-			_, statement, _ = strings.Cut(statement, "\n")
-		case strings.HasPrefix(statement, "/*"):
-			_, statement, _ = strings.Cut(statement[2:], "*/")
-		default:
-			end := strings.IndexFunc(statement, func(r rune) bool {
-				return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
-			})
-			if end < 0 {
-				end = len(statement)
-			}
-			return strings.ToUpper(statement[:end]), statement[end:]
-		}
-	}
-}
-
 // refusedContext is a context that has ended with an error of our own.
 type refusedContext struct {
 	context.Context
 	err error
 }
 
-var ended = func() chan struct{} {
+var closedChannel = func() chan struct{} {
 	c := make(chan struct{})
 	close(c)
 	return c
 }()
 
-func (refusedContext) Done() <-chan struct{} { return ended }
+func (refusedContext) Done() <-chan struct{} { return closedChannel }
 func (c refusedContext) Err() error          { return c.err }

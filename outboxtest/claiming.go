@@ -3,7 +3,6 @@ package outboxtest
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -44,7 +43,7 @@ var claimingRules = []rule{
 		s.clock.Advance(time.Nanosecond)
 		require.Len(s.t, s.claim(1), 1)
 	}},
-	{"limits", func(s *suite) {
+	{"a negative limit is invalid, zero does nothing, a huge one takes all there is", func(s *suite) {
 		s.stageN(5)
 		_, err := s.Claim(s.ctx, -1)
 		require.ErrorIs(s.t, err, outbox.ErrInvalid)
@@ -185,7 +184,7 @@ var claimingRules = []rule{
 			require.Len(s.t, row.Input.Data, size)
 		}
 	}},
-	{"a claim grows with neither limit nor backlog", func(s *suite) {
+	{"a backlog is claimed in batches of exactly the limit", func(s *suite) {
 		s.stageN(1000)
 		for i := range 10 {
 			rows := s.claim(100)
@@ -322,5 +321,3 @@ var claimingRules = []rule{
 		claim()
 	}},
 }
-
-var errBoom = fmt.Errorf("boom")

@@ -11,13 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func (s *suite) tryExec(query string) error {
-	return s.Update(s.ctx, func(ctx context.Context, tx outbox.Tx) error {
-		_, err := tx.ExecContext(ctx, query)
-		return err
-	})
-}
-
 var concurrencyRules = []rule{
 	{"goroutines append, claim, read and complete without a lock error, and every row exactly once", func(s *suite) {
 		const writers, each = 16, 25

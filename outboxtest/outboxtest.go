@@ -14,7 +14,9 @@ package outboxtest
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"testing"
@@ -121,6 +123,11 @@ func Run(t *testing.T, open func(t *testing.T, opts *outbox.Options) *outbox.Sto
 	}
 }
 
+var (
+	quiet   = slog.New(slog.DiscardHandler)
+	errBoom = errors.New("boom")
+)
+
 // rule is one sentence of the specification.
 type rule struct {
 	name  string
@@ -211,6 +218,13 @@ func (s *suite) exec(query string, args ...any) {
 		_, err := tx.ExecContext(ctx, query, args...)
 		return err
 	}))
+}
+
+func (s *suite) tryExec(query string) error {
+	return s.Update(s.ctx, func(ctx context.Context, tx outbox.Tx) error {
+		_, err := tx.ExecContext(ctx, query)
+		return err
+	})
 }
 
 // count runs a query for one number.

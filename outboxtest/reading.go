@@ -9,8 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func (s *suite) uuid() uuid.UUID { return uuid.New() }
-
 var readingRules = []rule{
 	{"a key that no row has is not found", func(s *suite) {
 		for _, key := range []string{"nobody", "", "a\x00b", "\xff"} {
@@ -29,7 +27,7 @@ var readingRules = []rule{
 		require.Equal(s.t, outbox.RowState{Status: outbox.Pending, Attempt: 3, VisibleAfter: at}, state)
 	}},
 	{"list filters by status, namespace and workflow, and pages by the last id", func(s *suite) {
-		other := s.uuid()
+		other := uuid.New()
 		var rows []outbox.Row
 		for i := range 12 {
 			row := s.row(i)

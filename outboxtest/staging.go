@@ -70,7 +70,6 @@ var stagingRules = []rule{
 	}},
 	{"append leaves a known key alone, whatever its state, and reports it once in the order given", func(s *suite) {
 		s.stageN(3)
-		before := s.rows()
 		claimed := s.claim(2)
 		require.NoError(s.t, s.Complete(s.ctx, claimed[0].Ref()))
 		known := s.rows()
@@ -81,7 +80,6 @@ var stagingRules = []rule{
 		require.NoError(s.t, err)
 		require.Equal(s.t, s.keys(2, 1, 0), duplicates)
 		require.Equal(s.t, known, s.rows()[:3])
-		require.Len(s.t, before, 3)
 		require.Len(s.t, s.rows(), 4)
 	}},
 	{"the same key twice in one call is stored once", func(s *suite) {

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"example.com/outbox"
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 )
 
@@ -253,7 +254,7 @@ var settlingRules = []rule{
 	{"settling a workflow cancels its live rows and returns their keys sorted", func(s *suite) {
 		s.stageN(5)
 		other := s.row(0)
-		other.DispatchKey, other.WorkflowID = "other", s.uuid()
+		other.DispatchKey, other.WorkflowID = "other", uuid.New()
 		s.stage(other)
 		rows := s.claim(2)
 		require.NoError(s.t, s.Complete(s.ctx, rows[0].Ref()))

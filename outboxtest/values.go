@@ -23,7 +23,7 @@ var valueRules = []rule{
 	{"texts come back to the byte and are found by key, scope and workflow", func(s *suite) {
 		for i, text := range oddTexts {
 			row := outbox.Row{
-				DispatchKey: text, WorkflowID: s.uuid(), Ordinal: uint64(i), ActivityType: text,
+				DispatchKey: text, WorkflowID: uuid.New(), Ordinal: uint64(i), ActivityType: text,
 				Namespace: text, TaskQueue: text, Node: text, Input: outbox.Payload{ContentType: text, Data: []byte(text)},
 			}
 			s.stage(row)
@@ -165,6 +165,8 @@ var timeRules = []rule{
 		s.stage(s.row(2))
 		third := s.claim(9)
 		require.Equal(s.t, s.keys(2), keysOf(third))
+		require.NoError(s.t, s.Complete(s.ctx, first.Ref()), "though it was claimed in what is now the future")
+		require.NoError(s.t, s.Rearm(s.ctx, s.row(0)))
 		s.clock.Advance(3 * time.Hour)
 		_, err := s.RearmStale(s.ctx, s.clock.Now(), time.Time{}, 9)
 		require.NoError(s.t, err)
