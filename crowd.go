@@ -24,31 +24,46 @@ import (
 // crowd knows whether other nodes write to the server at the same time, which
 // shows in how long BEGIN takes.
 type crowd struct {
-	mu       sync.Mutex
-	quickest time.Duration // of all BEGINs
-	waited   time.Time     // when one last took longer
-	until    time.Time     // there is a crowd
-	kept     *sql.Conn     // from the last COMMIT, for the next BEGIN
+	mu     sync.Mutex
+	usual  time.Duration // that COMMIT takes, which waits for nobody
+	waits  int           // BEGINs in a row that waited
+	waited time.Time     // the last of them
+	until  time.Time     // there is a crowd
+	kept   *sql.Conn     // from the last COMMIT, for the next BEGIN
 }
 
-// noteBegin tells how long a BEGIN took. One that waited may be an accident,
-// two within a second are a crowd. A transaction takes four requests, so to
-// wait for one takes longer than half a request.
+// noteBegin tells how long a BEGIN took. One that is slow may be an accident,
+// three in a row are not.
 func (c *crowd) noteBegin(took time.Duration) {
-	const together, lasts = time.Second, 10 * time.Second
+	const (
+		slow     = 3 * time.Millisecond
+		inARow   = 3
+		together = time.Second
+		lasts    = 10 * time.Second
+	)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.quickest == 0 || took < c.quickest {
-		c.quickest = took
+	now := time.Now()
+	if took < slow+2*c.usual || now.Sub(c.waited) > together {
+		c.waits = 0
 	}
-	if took < c.quickest+max(3*time.Millisecond, c.quickest/2) {
+	if took < slow+2*c.usual {
 		return
 	}
-	now := time.Now()
-	if now.Sub(c.waited) < together {
+	c.waited = now
+	if c.waits++; c.waits >= inARow {
 		c.until = now.Add(lasts)
 	}
-	c.waited = now
+}
+
+// noteCommit tells how long a COMMIT took.
+func (c *crowd) noteCommit(took time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.usual == 0 {
+		c.usual = took
+	}
+	c.usual += (min(took, 4*c.usual) - c.usual) / 4
 }
 
 func (c *crowd) present() bool {
@@ -107,7 +122,11 @@ func (s *Store) execCommit(ctx context.Context, conn *sql.Conn) error {
 	if s.opened == serverDatabase && s.crowd.present() {
 		return query(ctx, conn, "COMMIT", nil, func(*sql.Rows) error { return nil })
 	}
+	start := time.Now()
 	_, err := conn.ExecContext(ctx, "COMMIT")
+	if err == nil && s.opened == serverDatabase {
+		s.crowd.noteCommit(time.Since(start))
+	}
 	return err
 }
 

@@ -738,14 +738,18 @@ func isInterrupted(err error) bool { return says(err, "interrupted") }
 
 // isTimedOut reports whether a server has undone a transaction that took long
 // while another waited.
-func isTimedOut(err error) bool { return says(err, "TRANSACTION_TIMEOUT") }
+func isTimedOut(err error) bool {
+	return says(err, "TRANSACTION_TIMEOUT", "`2:0:Transaction timed-out") // the latter by a replica
+}
 
 // isUnavailable reports whether a server cannot be reached, has not answered
 // whole, has forgotten the connection, or is not what answers: a gateway does.
 func isUnavailable(err error) bool {
 	return isForgotten(err) || errors.Is(err, driver.ErrBadConn) ||
 		says(err, "Hrana: `http error: ", "Hrana: `json error: ", "error reading a body from connection",
-			"Hrana: `api error: `status=5", "Hrana: `api error: `status=429", "Write delegation: `status: Unavailable")
+			"Hrana: `api error: `status=5", "Hrana: `api error: `status=429",
+			"Write delegation: `status: Unavailable", "Write delegation: `status: Unknown, message: \"connection error: ",
+			"error writing a body to connection") // these by a replica
 }
 
 // isForgotten reports whether a server no longer knows the stream that a
