@@ -106,30 +106,6 @@ func (s *Store) writingConn(ctx context.Context) (*sql.Conn, error) {
 	return s.db.Conn(ctx)
 }
 
-// sendBegin sends the statement that begins a transaction.
-func (s *Store) sendBegin(ctx context.Context, conn *sql.Conn, statement string) error {
-	start := time.Now()
-	_, err := conn.ExecContext(ctx, statement)
-	if err == nil && s.opened == serverDatabase {
-		s.crowd.noteBegin(time.Since(start))
-	}
-	return err
-}
-
-// execCommit sends COMMIT, whatever becomes of ctx.
-func (s *Store) execCommit(ctx context.Context, conn *sql.Conn) error {
-	ctx = context.WithoutCancel(ctx)
-	if s.opened == serverDatabase && s.crowd.present() {
-		return query(ctx, conn, "COMMIT", nil, func(*sql.Rows) error { return nil })
-	}
-	start := time.Now()
-	_, err := conn.ExecContext(ctx, "COMMIT")
-	if err == nil && s.opened == serverDatabase {
-		s.crowd.noteCommit(time.Since(start))
-	}
-	return err
-}
-
 // giveBack ends the use of a connection for a transaction that was committed.
 func (s *Store) giveBack(conn *sql.Conn) {
 	if s.opened != serverDatabase || !s.crowd.present() {

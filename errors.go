@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -113,3 +114,69 @@ func quoteKey(key string) string {
 	}
 	return strconv.Quote(key)
 }
+
+// explain gives an error its meaning for a caller. Errors of this package and
+// of the context keep theirs.
+func (s *Store) explain(ctx context.Context, op string, err error) error {
+	switch {
+	case err == nil, isOurs(err):
+		return err
+	case isEnded(err):
+		return &opError{op, err}
+	case ctx.Err() != nil && isInterrupted(err):
+		return &opError{op, fmt.Errorf("%w: %w", ctx.Err(), err)}
+	case s.closed.Load() && isPoolClosed(err):
+		return ErrClosed
+	}
+	return withMeaning(err, &opError{op, err})
+}
+
+// withMeaning returns shown behind the error that err means, if it means one.
+func withMeaning(err, shown error) error {
+	for _, kind := range []struct {
+		meaning error
+		is      func(error) bool
+	}{
+		{ErrBusy, isBusy}, {ErrTooLarge, isTooBig}, {ErrRolledBack, isTimedOut}, {ErrUnavailable, isUnavailable},
+	} {
+		if kind.is(err) {
+			return fmt.Errorf("%w: %w", kind.meaning, shown)
+		}
+	}
+	return shown
+}
+
+// isEnded reports whether err is a context's.
+func isEnded(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
+func isOurs(err error) bool {
+	for _, ours := range []error{
+		ErrNotFound, ErrClaimLost, ErrInvalid, ErrTooLarge, ErrBusy, ErrCommitUnknown, ErrRolledBack,
+		ErrUnavailable, ErrClosed, ErrInUpdate, ErrForeignTable, ErrNewerSchema,
+	} {
+		if errors.Is(err, ours) {
+			return true
+		}
+	}
+	return false
+}
+
+// opError is an error of the driver with the operation it befell. Its text is
+// kept short: drivers quote the whole statement in theirs.
+type opError struct {
+	op  string
+	err error
+}
+
+func (e *opError) Error() string {
+	const shown = 500
+	text := e.err.Error()
+	if len(text) > shown {
+		text = "…" + strings.ToValidUTF8(text[len(text)-shown:], "")
+	}
+	return "outbox: " + e.op + ": " + text
+}
+
+func (e *opError) Unwrap() error { return e.err }

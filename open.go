@@ -219,7 +219,7 @@ func (c *connector) openKeeper(ctx context.Context, driverName, dataSourceName s
 	if c.Connector, err = baseConnector(driverName, inMemdb(dataSourceName)); err != nil {
 		return err
 	}
-	if c.keeper, err = c.Connect(ctx); err != nil && strings.Contains(err.Error(), "no such vfs") {
+	if c.keeper, err = c.Connect(ctx); isNoSuchVFS(err) {
 		err = fmt.Errorf("connections of this driver cannot share a database in memory "+
 			"(for that of github.com/ncruces/go-sqlite3, import its package vfs/memdb): %w", err)
 	}

@@ -6,16 +6,15 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"regexp"
 	"strings"
 	"time"
 )
 
-// This file and update.go are the only ones that know BEGIN, COMMIT and the
-// health of a connection, and this one alone knows the error texts of drivers.
-// They come as plain strings, without codes or types, so they are told apart
-// by what SQLite and its server say in them, which is the same in every driver.
+// This file alone knows how a transaction is begun and ended, when a connection
+// is past use, and the texts of drivers' errors. Those come as plain strings,
+// without codes or types, so they are told apart by what SQLite and its server
+// say in them, which is the same in every driver.
 
 // Tx runs statements in one transaction. *sql.Tx and *sql.Conn meet it, and so
 // does what Update gives to its function.
@@ -25,174 +24,12 @@ type Tx interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// write runs fn in one IMMEDIATE transaction and commits it: if write returns
-// an error, nothing is stored, unless it is ErrCommitUnknown. now is the
-// instant at which the write lock was held. weight is how many rows it may
-// touch, or so.
-func write[T any](ctx context.Context, s *Store, op string, weight int, fn func(tx Tx, now string) (T, error)) (T, error) {
-	var zero T
-	if err := s.admit(ctx); err != nil {
-		return zero, err
-	}
-	if s.deaf() {
-		value, err := writeAlone(ctx, s, fn)
-		return value, s.explain(ctx, op, err)
-	}
-	var value T
-	j := &job{ctx: ctx, weight: weight, run: func(tx Tx, now string) (err error) {
-		value, err = fn(tx, now)
-		return err
-	}}
-	s.runJob(j)
-	if j.panicked != nil {
-		panic(j.panicked)
-	}
-	if j.err != nil {
-		return zero, s.explain(ctx, op, j.err)
-	}
-	return value, nil
-}
-
-// writeAlone shares its commit with nobody: it may have to leave a driver to
-// itself when ctx ends, and nobody else's call must hang on that.
-func writeAlone[T any](ctx context.Context, s *Store, fn func(tx Tx, now string) (T, error)) (T, error) {
-	var zero T
-	if err := s.takeTurn(ctx); err != nil {
-		return zero, err
-	}
-	defer s.turns.pass()
-	conn, err := s.begin(ctx)
-	if err != nil {
-		return zero, err
-	}
-	return finish(ctx, s, conn, fn)
-}
-
-// finish runs fn in the transaction that is open on conn, ends it whatever
-// happens, and gives conn back.
-func finish[T any](ctx context.Context, s *Store, conn *sql.Conn, fn func(tx Tx, now string) (T, error)) (T, error) {
-	var zero T
-	ended := false
-	defer func() {
-		if !ended {
-			s.abort(ctx, conn)
-		}
-	}()
-	value, err := await(ctx, s, func() (T, error) {
-		now, err := s.instant()
-		if err != nil {
-			return zero, err
-		}
-		return fn(conn, now)
-	}, func(T, error) {
-		// Only now, since fn may have sent more until it returned: behind a
-		// ROLLBACK that would be stored at once.
-		rollback(conn)
-		conn.Close()
-	})
-	if errors.Is(err, errAbandoned) {
-		ended = true
-		return zero, err
-	}
-	if err == nil {
-		err = ctx.Err()
-	}
-	if err != nil {
-		return zero, err
-	}
-	ended = true
-	if err := s.commit(ctx, conn); err != nil {
-		return zero, err
-	}
-	return value, nil
-}
-
-// done is the value of a call that has none.
-type done struct{}
-
-// takeTurn waits until no other goroutine of this Store writes.
-func (s *Store) takeTurn(ctx context.Context) error {
-	_, err := s.turns.take(ctx, nil)
-	return err
-}
-
-// instant is the present as it is stored.
-func (s *Store) instant() (string, error) {
-	now, ok := encodeInstant(s.now())
-	if !ok {
-		return "", &InvalidError{Index: -1, Field: "Options.Now", Reason: "returned a year outside 0000-9999"}
-	}
-	return now, nil
-}
-
-// deaf reports whether a call of the driver may go on for long after its
-// context has ended: waiting for a server, or for a lock if the host has set
-// its driver to wait. On a database that Open set up, calls are short.
-func (s *Store) deaf() bool { return s.opened == hostDatabase || s.opened == serverDatabase }
-
-// await runs call. If calls may be deaf to ctx, and it ends, call is left to
-// itself and await returns ctx's error; orphaned then gets what call returns.
-func await[T any](ctx context.Context, s *Store, call func() (T, error), orphaned func(T, error)) (T, error) {
-	if !s.deaf() || ctx.Done() == nil {
-		return call()
-	}
-	type outcome struct {
-		value T
-		err   error
-	}
-	answer := make(chan outcome, 1)
-	go func() {
-		value, err := call()
-		answer <- outcome{value, err}
-	}()
-	select {
-	case got := <-answer:
-		return got.value, got.err
-	case <-ctx.Done():
-	}
-	select {
-	case got := <-answer: // both at once
-		return got.value, got.err
-	default:
-	}
-	s.widenPool(1)
-	go func() {
-		got := <-answer
-		if orphaned != nil {
-			orphaned(got.value, got.err)
-		}
-		s.widenPool(-1)
-	}()
-	var zero T
-	return zero, fmt.Errorf("%w: %w", ctx.Err(), errAbandoned)
-}
-
-// widenPool lets the pool have a connection more for a call that was left to
-// itself, since that may never return: a network can swallow an answer, and
-// the driver waits for it without end.
-func (s *Store) widenPool(by int) {
-	if s.opened != serverDatabase {
-		return
-	}
-	s.abandoned.Lock()
-	defer s.abandoned.Unlock()
-	s.abandoned.calls += by
-	s.db.SetMaxOpenConns(maxConnections + s.abandoned.calls)
-}
-
-var errAbandoned = errors.New("outbox: the driver was left to itself")
-
-// begin starts a writing transaction on a connection of the pool and hands both over.
-func (s *Store) begin(ctx context.Context) (*sql.Conn, error) {
-	return await(ctx, s, func() (*sql.Conn, error) {
-		return s.connectAndBegin(ctx, "BEGIN IMMEDIATE")
-	}, func(conn *sql.Conn, err error) {
-		if err == nil { // too late: what was got is given back at once
-			rollback(conn)
-			conn.Close()
-		}
-	})
-}
+// How a transaction begins: one that writes takes the lock at once, one that
+// only reads takes none.
+const (
+	immediate = "BEGIN IMMEDIATE"
+	deferred  = "BEGIN"
+)
 
 // attempts bounds on how many connections of the pool a call is tried; staleAttempts,
 // if the server has forgotten them, which may befall all that are idle at once.
@@ -200,6 +37,18 @@ const (
 	attempts      = 3
 	staleAttempts = 100
 )
+
+// begin starts a writing transaction on a connection of the pool and hands both over.
+func (s *Store) begin(ctx context.Context) (*sql.Conn, error) {
+	return await(ctx, s, func() (*sql.Conn, error) {
+		return s.connectAndBegin(ctx, immediate)
+	}, func(conn *sql.Conn, err error) {
+		if err == nil { // too late: what was got is given back at once
+			rollback(conn)
+			conn.Close()
+		}
+	})
+}
 
 // connectAndBegin mends a connection that the host left inside a transaction,
 // and replaces one that a server has forgotten.
@@ -213,13 +62,15 @@ func (s *Store) connectAndBegin(ctx context.Context, statement string) (*sql.Con
 		switch {
 		case err == nil:
 			return conn, nil
-		case isBusy(err):
-			tried = staleAttempts
-		default:
+		case !isBusy(err):
 			rollback(conn) // which throws it away if it is past mending
 		}
 		conn.Close()
-		if tried >= staleAttempts || tried >= attempts && !isForgotten(err) || ctx.Err() != nil {
+		limit := attempts
+		if isForgotten(err) {
+			limit = staleAttempts
+		}
+		if isBusy(err) || tried >= limit || ctx.Err() != nil {
 			return nil, err
 		}
 	}
@@ -238,6 +89,16 @@ func (s *Store) beginOn(ctx context.Context, conn *sql.Conn, statement string) e
 		}
 	}
 	return nil
+}
+
+// sendBegin sends the statement that begins a transaction.
+func (s *Store) sendBegin(ctx context.Context, conn *sql.Conn, statement string) error {
+	start := time.Now()
+	_, err := conn.ExecContext(ctx, statement)
+	if err == nil && s.opened == serverDatabase {
+		s.crowd.noteBegin(time.Since(start))
+	}
+	return err
 }
 
 // commitGrace is how long a COMMIT on its way is still waited for once its
@@ -292,20 +153,18 @@ func (s *Store) sendCommit(ctx context.Context, conn *sql.Conn) error {
 	return fmt.Errorf("%w: %w", ErrCommitUnknown, err)
 }
 
-// outlive returns a context that ends grace after ctx does.
-func outlive(ctx context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
-	if ctx.Done() == nil {
-		return ctx, func() {}
+// execCommit sends COMMIT, whatever becomes of ctx.
+func (s *Store) execCommit(ctx context.Context, conn *sql.Conn) error {
+	ctx = context.WithoutCancel(ctx)
+	if s.opened == serverDatabase && s.crowd.present() {
+		return query(ctx, conn, "COMMIT", nil, func(*sql.Rows) error { return nil })
 	}
-	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() {
-		timer := time.AfterFunc(grace, cancel)
-		context.AfterFunc(longer, func() { timer.Stop() })
-	})
-	return longer, func() {
-		stop()
-		cancel()
+	start := time.Now()
+	_, err := conn.ExecContext(ctx, "COMMIT")
+	if err == nil && s.opened == serverDatabase {
+		s.crowd.noteCommit(time.Since(start))
 	}
+	return err
 }
 
 // abort undoes the transaction on conn and gives conn back. If a statement is
@@ -315,137 +174,6 @@ func (s *Store) abort(ctx context.Context, conn *sql.Conn) {
 		rollback(conn)
 		return done{}, conn.Close()
 	}, nil)
-}
-
-// inTransaction asks whether a transaction is open on conn. If none is, it
-// leaves none. known is false if the connection gave no clear answer.
-func inTransaction(conn *sql.Conn) (still, known bool) {
-	_, err := conn.ExecContext(context.Background(), "BEGIN")
-	if says(err, "invalid state, started with Txn") {
-		// An embedded replica answers from what it remembers; asked again, it
-		// passes the question on to the primary.
-		_, err = conn.ExecContext(context.Background(), "BEGIN")
-	}
-	if err == nil {
-		rollback(conn)
-		return false, true
-	}
-	return isInTransaction(err), isInTransaction(err)
-}
-
-// rollback ends a transaction on conn if there is one. A connection that does
-// not let it be ended is thrown away, which ends it too.
-func rollback(conn *sql.Conn) {
-	_, err := conn.ExecContext(context.Background(), "ROLLBACK")
-	if err != nil && !isNoTransaction(err) {
-		discard(conn)
-	}
-}
-
-// discard makes the pool close conn instead of using it again.
-func discard(conn *sql.Conn) {
-	_ = conn.Raw(func(any) error { return driver.ErrBadConn })
-}
-
-// writeSchema is write with foreign keys off, so that a table can be dropped
-// and made anew without touching the rows that refer to it. They cannot be
-// turned off inside a transaction; where the target refuses the PRAGMA, they
-// are as the server has them.
-func (s *Store) writeSchema(ctx context.Context, op string, fn func(tx Tx, now string) error) error {
-	if err := s.takeTurn(ctx); err != nil {
-		return err
-	}
-	defer s.turns.pass()
-	_, err := await(ctx, s, func() (done, error) {
-		return done{}, s.writeWithoutForeignKeys(ctx, fn)
-	}, nil)
-	return s.explain(ctx, op, err)
-}
-
-func (s *Store) writeWithoutForeignKeys(ctx context.Context, fn func(tx Tx, now string) error) error {
-	conn, err := s.connectAndBegin(ctx, "BEGIN IMMEDIATE")
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	rollback(conn)
-	var enforced bool
-	if err := conn.QueryRowContext(ctx, "PRAGMA foreign_keys").Scan(&enforced); err == nil && enforced {
-		setForeignKeys(ctx, conn, "OFF")
-		defer setForeignKeys(context.WithoutCancel(ctx), conn, "ON")
-	}
-	err = s.retryBusy(ctx, func() error { return s.beginOn(ctx, conn, "BEGIN IMMEDIATE") })
-	if err != nil {
-		return err
-	}
-	_, err = ownTransaction(ctx, s, conn, func(tx Tx, now string) (done, error) { return done{}, fn(tx, now) })
-	return err
-}
-
-func setForeignKeys(ctx context.Context, conn *sql.Conn, to string) {
-	_ = query(ctx, conn, "PRAGMA foreign_keys = "+to, nil, func(*sql.Rows) error { return nil })
-}
-
-// within runs fn inside the caller's transaction and, if fn fails, leaves that
-// transaction as it was. On a connection without one it makes one of its own.
-func within[T any](ctx context.Context, s *Store, op string, tx Tx, fn func(tx Tx, now string) (T, error)) (T, error) {
-	var zero T
-	_, inUpdate := tx.(*updateTx)
-	if s.closed.Load() && !inUpdate { // a transaction under way ends as it would have
-		return zero, ErrClosed
-	}
-	if err := ctx.Err(); err != nil {
-		return zero, err
-	}
-	if err := checkTx(tx); err != nil {
-		return zero, err
-	}
-	if conn, ok := tx.(*sql.Conn); ok {
-		err := s.retryBusy(ctx, func() error {
-			_, err := conn.ExecContext(ctx, "BEGIN IMMEDIATE")
-			return err
-		})
-		if err == nil {
-			value, err := ownTransaction(ctx, s, conn, fn)
-			return value, s.explain(ctx, op, err)
-		}
-		if !isInTransaction(err) {
-			return zero, s.explain(ctx, op, err)
-		}
-	}
-	value, err := savepoint(ctx, s, tx, inUpdate, fn)
-	if err != nil {
-		return zero, s.explain(ctx, op, err)
-	}
-	return value, nil
-}
-
-// ownTransaction runs fn in the transaction that was begun on a connection of
-// the host's, and ends it.
-func ownTransaction[T any](ctx context.Context, s *Store, conn *sql.Conn, fn func(tx Tx, now string) (T, error)) (T, error) {
-	var zero T
-	ended := false
-	defer func() {
-		if !ended {
-			rollback(conn)
-		}
-	}()
-	now, err := s.instant()
-	if err != nil {
-		return zero, err
-	}
-	value, err := fn(conn, now)
-	if err == nil {
-		err = ctx.Err()
-	}
-	if err != nil {
-		return zero, err
-	}
-	ended = true
-	if err := s.sendCommit(ctx, conn); err != nil {
-		return zero, err
-	}
-	return value, nil
 }
 
 // savepoint runs fn in a transaction that goes on after it.
@@ -479,14 +207,7 @@ func savepoint[T any](ctx context.Context, s *Store, tx Tx, immediate bool, fn f
 			return zero, err
 		}
 	}
-	now, err := s.instant()
-	if err != nil {
-		return zero, err
-	}
-	value, err := fn(tx, now)
-	if err == nil {
-		err = ctx.Err()
-	}
+	value, err := inside(ctx, s, tx, fn)
 	if err != nil {
 		return zero, err
 	}
@@ -497,216 +218,35 @@ func savepoint[T any](ctx context.Context, s *Store, tx Tx, immediate bool, fn f
 	return value, nil
 }
 
-// wholeTx is the host's transaction, in which a statement that was begun is not
-// interrupted when its context ends: SQLite answers an interrupted write by
-// undoing the whole transaction, and what the host sends after that would be
-// stored at once. (The Tx of Update notices it and refuses.)
-type wholeTx struct{ Tx }
-
-func (t wholeTx) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
+// inTransaction asks whether a transaction is open on conn. If none is, it
+// leaves none. known is false if the connection gave no clear answer.
+func inTransaction(conn *sql.Conn) (still, known bool) {
+	_, err := conn.ExecContext(context.Background(), "BEGIN")
+	if says(err, "invalid state, started with Txn") {
+		// An embedded replica answers from what it remembers; asked again, it
+		// passes the question on to the primary.
+		_, err = conn.ExecContext(context.Background(), "BEGIN")
 	}
-	return t.Tx.ExecContext(context.WithoutCancel(ctx), query, args...)
+	if err == nil {
+		rollback(conn)
+		return false, true
+	}
+	return isInTransaction(err), isInTransaction(err)
 }
 
-func (t wholeTx) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	return t.Tx.QueryContext(context.WithoutCancel(ctx), query, args...)
-}
-
-// checkTx refuses what cannot be a transaction. A *sql.DB has the methods of a
-// Tx, but would spread the statements over its connections.
-func checkTx(tx Tx) error {
-	reason := ""
-	switch tx := tx.(type) {
-	case nil:
-		reason = "is nil"
-	case *sql.Tx:
-		if tx == nil {
-			reason = "is nil"
-		}
-	case *sql.Conn:
-		if tx == nil {
-			reason = "is nil"
-		}
-	case *sql.DB:
-		reason = "is a *sql.DB, which is no transaction"
-	}
-	if reason != "" {
-		return &InvalidError{Index: -1, Field: "tx", Reason: reason}
-	}
-	return nil
-}
-
-// read runs fn, which only reads, outside any transaction. fn may be run again.
-func read[T any](ctx context.Context, s *Store, op string, fn func(tx Tx) (T, error)) (T, error) {
-	return patiently(ctx, s, op, func() (T, error) { return readOnce(ctx, s, fn) })
-}
-
-// readOnce runs fn on a connection of the pool, or on others after it if the
-// server has forgotten that one: it forgets all that are idle for 10 seconds.
-func readOnce[T any](ctx context.Context, s *Store, fn func(tx Tx) (T, error)) (T, error) {
-	var zero T
-	for tried := 1; ; tried++ {
-		conn, err := s.db.Conn(ctx)
-		if err != nil {
-			return zero, err
-		}
-		value, err := fn(conn)
-		if isUnavailable(err) {
-			discard(conn)
-		}
-		conn.Close()
-		if err == nil {
-			return value, nil
-		}
-		if !isForgotten(err) || tried == staleAttempts || ctx.Err() != nil {
-			return zero, err
-		}
+// rollback ends a transaction on conn if there is one. A connection that does
+// not let it be ended is thrown away, which ends it too.
+func rollback(conn *sql.Conn) {
+	_, err := conn.ExecContext(context.Background(), "ROLLBACK")
+	if err != nil && !isNoTransaction(err) {
+		discard(conn)
 	}
 }
 
-// look is read for finding out whether there is work to do. Over the host's own
-// database it reads in a transaction: on an embedded replica a plain read would
-// see the local file alone and might miss the work for ever, while a
-// transaction asks the primary. It takes no write lock and writes nothing.
-func look[T any](ctx context.Context, s *Store, op string, fn func(tx Tx) (T, error)) (T, error) {
-	if s.opened != hostDatabase {
-		return read(ctx, s, op, fn)
-	}
-	return patiently(ctx, s, op, func() (T, error) {
-		var zero T
-		conn, err := s.connectAndBegin(ctx, "BEGIN")
-		if err != nil {
-			return zero, err
-		}
-		defer conn.Close()
-		defer rollback(conn)
-		value, err := fn(conn)
-		if err != nil {
-			return zero, err
-		}
-		_, err = conn.ExecContext(ctx, "COMMIT") // lets a replica catch up
-		return value, err
-	})
+// discard makes the pool close conn instead of using it again.
+func discard(conn *sql.Conn) {
+	_ = conn.Raw(func(any) error { return driver.ErrBadConn })
 }
-
-// patiently runs attempt, which only reads, until no lock is in its way.
-func patiently[T any](ctx context.Context, s *Store, op string, attempt func() (T, error)) (T, error) {
-	var zero T
-	if err := s.admit(ctx); err != nil {
-		return zero, err
-	}
-	value, err := await(ctx, s, func() (value T, err error) {
-		err = s.retryBusy(ctx, func() error {
-			value, err = attempt()
-			return err
-		})
-		return value, err
-	}, nil)
-	if err != nil {
-		return zero, s.explain(ctx, op, err)
-	}
-	return value, nil
-}
-
-// retryBusy repeats attempt while others keep the database locked, until
-// BusyTimeout is over or ctx ends.
-func (s *Store) retryBusy(ctx context.Context, attempt func() error) error {
-	return retryBusy(ctx, s.busyTimeout, attempt)
-}
-
-func retryBusy(ctx context.Context, timeout time.Duration, attempt func() error) error {
-	const shortest, longest = 100 * time.Microsecond, 10 * time.Millisecond
-	start := time.Now() // the driver's own wait counts
-	for pause := shortest; ; pause = min(2*pause, longest) {
-		err := attempt()
-		if err == nil || !isBusy(err) || errors.Is(err, ErrBusy) {
-			return err
-		}
-		left := timeout - time.Since(start)
-		if left <= 0 {
-			return fmt.Errorf("%w: %w", ErrBusy, err)
-		}
-		// Waiters that started together must not come back together.
-		timer := time.NewTimer(min(left, pause/2+rand.N(pause/2)))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return fmt.Errorf("%w: %w", ctx.Err(), err)
-		}
-	}
-}
-
-// explain gives an error its meaning for a caller. Errors of this package and
-// of the context keep theirs.
-func (s *Store) explain(ctx context.Context, op string, err error) error {
-	switch {
-	case err == nil, isOurs(err):
-		return err
-	case isEnded(err):
-		return &opError{op, err}
-	case ctx.Err() != nil && isInterrupted(err):
-		return &opError{op, fmt.Errorf("%w: %w", ctx.Err(), err)}
-	case s.closed.Load():
-		return ErrClosed
-	}
-	return withMeaning(err, &opError{op, err})
-}
-
-// withMeaning returns shown behind the error that err means, if it means one.
-func withMeaning(err, shown error) error {
-	for _, kind := range []struct {
-		meaning error
-		is      func(error) bool
-	}{
-		{ErrBusy, isBusy}, {ErrTooLarge, isTooBig}, {ErrRolledBack, isTimedOut}, {ErrUnavailable, isUnavailable},
-	} {
-		if kind.is(err) {
-			return fmt.Errorf("%w: %w", kind.meaning, shown)
-		}
-	}
-	return shown
-}
-
-// isEnded reports whether err is a context's.
-func isEnded(err error) bool {
-	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
-}
-
-func isOurs(err error) bool {
-	for _, ours := range []error{
-		ErrNotFound, ErrClaimLost, ErrInvalid, ErrTooLarge, ErrBusy, ErrCommitUnknown, ErrRolledBack,
-		ErrUnavailable, ErrClosed, ErrInUpdate, ErrForeignTable, ErrNewerSchema,
-	} {
-		if errors.Is(err, ours) {
-			return true
-		}
-	}
-	return false
-}
-
-// opError is an error of the driver with the operation it befell. Its text is
-// kept short: drivers quote the whole statement in theirs.
-type opError struct {
-	op  string
-	err error
-}
-
-func (e *opError) Error() string {
-	const shown = 500
-	text := e.err.Error()
-	if len(text) > shown {
-		text = "…" + strings.ToValidUTF8(text[len(text)-shown:], "")
-	}
-	return "outbox: " + e.op + ": " + text
-}
-
-func (e *opError) Unwrap() error { return e.err }
 
 // isBusy reports whether err is for a lock that another holds, or for a
 // statement on the same connection that is still being closed.
@@ -767,6 +307,14 @@ func isExpired(err error) bool { return says(err, "STREAM_EXPIRED") }
 func isUnsent(err error) bool {
 	return says(err, "Hrana: `http error: `error trying to connect: ")
 }
+
+// isPoolClosed reports whether Close came first.
+func isPoolClosed(err error) bool {
+	return errors.Is(err, sql.ErrConnDone) || says(err, "sql: database is closed")
+}
+
+// isNoSuchVFS reports whether SQLite was built without a file system.
+func isNoSuchVFS(err error) bool { return says(err, "no such vfs") }
 
 func says(err error, texts ...string) bool {
 	if err == nil {
