@@ -64,28 +64,17 @@ func engine(ctx context.Context, path string, workflow uuid.UUID, payload outbox
 		_, err := store.AppendTx(ctx, tx, outbox.Row{WorkflowID: workflow, Ordinal: 1, ActivityType: "ship", Input: payload})
 		return err
 	})
-	if err != nil {
-		return err
-	}
 
-	rows, err := store.Claim(ctx, 100) // elsewhere, in a loop
-	if err != nil {
-		return err
-	}
+	rows, claimErr := store.Claim(ctx, 100) // elsewhere, in a loop
+	err = errors.Join(err, claimErr)
 	for _, row := range rows {
-		switch cause := ship(ctx, row); {
-		case cause == nil:
-			err = store.Complete(ctx, row.Ref())
-		case row.Attempt < 5:
-			err = store.Retry(ctx, row.Ref(), row.Attempt+1, time.Now().Add(time.Minute), cause)
-		default:
-			err = store.Fail(ctx, row.Ref(), cause)
-		}
-		if err != nil {
-			return err
+		if cause := ship(ctx, row); cause != nil {
+			err = errors.Join(err, store.Retry(ctx, row.Ref(), row.Attempt+1, time.Now().Add(time.Minute), cause))
+		} else {
+			err = errors.Join(err, store.Complete(ctx, row.Ref()))
 		}
 	}
-	return nil
+	return err
 }
 
 func TestREADMEShowsCodeThatRuns(t *testing.T) {

@@ -3,6 +3,7 @@ package outbox_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"path/filepath"
 	"testing"
 
@@ -38,6 +39,11 @@ func open(t *testing.T, dataSourceName string, opts *outbox.Options) *outbox.Sto
 	t.Helper()
 	store, err := outbox.Open(context.Background(), "libsql", dataSourceName, opts)
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	t.Cleanup(func() {
+		if _, err := store.State(context.Background(), ""); !errors.Is(err, outbox.ErrClosed) && !t.Failed() {
+			outboxtest.Check(t, store)
+		}
+		require.NoError(t, store.Close())
+	})
 	return store
 }

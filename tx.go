@@ -31,11 +31,10 @@ const (
 	deferred  = "BEGIN"
 )
 
-// attempts bounds on how many connections of the pool a call is tried; staleAttempts,
-// if the server has forgotten them, which may befall all that are idle at once.
+// On how many connections of the pool a call is tried.
 const (
 	attempts      = 3
-	staleAttempts = 100
+	staleAttempts = 100 // if a server has forgotten them, which may befall all that are idle at once
 )
 
 // begin starts a writing transaction on a connection of the pool and hands both over.
@@ -176,11 +175,12 @@ func (s *Store) abort(ctx context.Context, conn *sql.Conn) {
 	}, nil)
 }
 
-// savepoint runs fn in a transaction that goes on after it.
-func savepoint[T any](ctx context.Context, s *Store, tx Tx, immediate bool, fn func(tx Tx, now string) (T, error)) (T, error) {
+// savepoint runs fn in a transaction that goes on after it, and that holds the
+// write lock already or may be a deferred one of the host's.
+func savepoint[T any](ctx context.Context, s *Store, tx Tx, locked bool, fn func(tx Tx, now string) (T, error)) (T, error) {
 	var zero T
 	end := context.WithoutCancel(ctx)
-	if !immediate {
+	if !locked {
 		tx = wholeTx{tx}
 	}
 	if _, err := tx.ExecContext(ctx, "SAVEPOINT outbox_call"); err != nil {
@@ -196,7 +196,7 @@ func savepoint[T any](ctx context.Context, s *Store, tx Tx, immediate bool, fn f
 			_, _ = tx.ExecContext(end, "RELEASE outbox_call")
 		}
 	}()
-	if !immediate {
+	if !locked {
 		// The host's transaction may be a deferred one. A write that changes
 		// nothing takes its lock before the clock is read.
 		err := s.retryBusy(ctx, func() error {
