@@ -28,5 +28,5 @@ ci: ## everything that CI runs
 rename:
 	@test -n "$(MODULE)" || { echo "usage: make rename MODULE=github.com/you/outbox"; exit 2; }
 	git grep -lz 'example\.com/outbox' | xargs -0 perl -pi -e 's#example\.com/outbox#$(MODULE)#g'
-	gofmt -l -w $$(git ls-files '*.go')
+	gofmt -w $$(git ls-files '*.go')
 	go build ./...
