@@ -71,9 +71,10 @@ func (chosen selection) bind(now string, limit int) []any {
 	return append([]any{now, limit}, chosen.args...)
 }
 
-// The selections walk their index from its first due row to the limit and sort
-// nothing. A scoped one has an arm for unpinned rows and an arm for those of
-// the node, so that it never steps over rows that it may not take.
+// The selections walk their index from its first due row to the limit. A scoped
+// one has an arm for unpinned rows and an arm for those of the node, so that it
+// never steps over rows that it may not take; what is sorted are the two arms,
+// each no longer than the limit.
 const (
 	selectDue = `SELECT id FROM outbox INDEXED BY outbox_due WHERE status = 'pending' AND visible_after <= ?1`
 	notHeld   = ` AND workflow_id NOT IN (SELECT value FROM json_each(?3))`
@@ -92,7 +93,8 @@ const (
 	SELECT * FROM (` + scopedFrom + `= ?5` + scopedNotHeld + inOrder + `))` + inOrder
 )
 
-// claim looks first, outside the write lock, whether anything is due.
+// claim looks first, outside the write lock, whether anything is due. On a busy
+// server it does not.
 func (s *Store) claim(ctx context.Context, limit int, chosen selection) ([]Row, error) {
 	if err := checkLimit(limit); err != nil || limit == 0 {
 		return nil, err
@@ -176,10 +178,8 @@ func claimRows(ctx context.Context, tx Tx, now string, limit int, chosen selecti
 // idsPerStatement bounds a list of ids.
 const idsPerStatement = 1000
 
-const (
-	payloadsByID = `SELECT id, ` + payloadColumn + `, ` + payloadMissing + `
+const payloadsByID = `SELECT id, ` + payloadColumn + `, ` + payloadMissing + `
 FROM outbox WHERE id IN (SELECT value FROM json_each(?1))`
-)
 
 // selectPayloads fetches the payloads that RETURNING left out, in portions that
 // a server's answer can hold.

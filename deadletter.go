@@ -7,8 +7,8 @@ import (
 )
 
 // deadLetterDamaged finds the undecodable rows that are next in line, in ever
-// larger steps, until it meets one that can be decoded: a claim that found its way to
-// the good ones a few rows at a time would take too long for a server.
+// larger steps, until it meets one that can be decoded: a claim that found its
+// way to the good ones a few rows at a time would take too long for a server.
 func deadLetterDamaged(ctx context.Context, tx Tx, now string, chosen selection) (dead []storedRow, err error) {
 	const first, most = 100, 10_000
 	for step := first; ; step = min(2*step, most) {
@@ -27,8 +27,8 @@ func deadLetterDamaged(ctx context.Context, tx Tx, now string, chosen selection)
 	}
 }
 
-// setDeadLetters makes dead letters, each with its reason. A fence that could grow no
-// further has become a REAL; it is set back.
+// setDeadLetters makes dead letters, each with its reason. A fence that could
+// grow no further has become a REAL; it is set back.
 const setDeadLetters = `UPDATE outbox SET status = 'failed', claimed_at = NULL, finished_at = ?1, last_error = bad.reason,
 	fence = CASE WHEN typeof(fence) = 'integer' AND fence >= 0 THEN fence ELSE 9223372036854775807 END
 FROM (SELECT value ->> 0 AS id, value ->> 1 AS reason FROM json_each(?2)) AS bad

@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"database/sql"
+	"iter"
 )
 
 // query runs a statement that returns rows and calls scan for each. Errors of
@@ -61,4 +62,23 @@ func queryTexts(ctx context.Context, tx Tx, text string, args ...any) (list []st
 		return nil
 	})
 	return list, err
+}
+
+// argumentBatches yields list in batches that fit one argument of a statement:
+// one, but for tens of thousands of values or very long ones.
+func argumentBatches[T any](list []T, sizeOf func(T) int) iter.Seq[[]T] {
+	const most = 1 << 20
+	return func(yield func([]T) bool) {
+		for len(list) > 0 {
+			n, size := 0, 0
+			for n < len(list) && (n == 0 || size+sizeOf(list[n]) <= most) {
+				size += sizeOf(list[n])
+				n++
+			}
+			if !yield(list[:n]) {
+				return
+			}
+			list = list[n:]
+		}
+	}
 }

@@ -139,16 +139,20 @@ func appendRows(ctx context.Context, tx Tx, now string, rows []stagedRow) (dupli
 // checkKnown makes sure that rows which were passed over are there: a trigger of
 // the host's may also drop a row without a word.
 func checkKnown(ctx context.Context, tx Tx, keys []string) error {
-	if len(keys) == 0 {
-		return nil
+	for batch := range argumentBatches(keys, func(key string) int { return len(key) }) {
+		n, err := countRows(ctx, tx, keysThatAreThere, encodeJSON(batch))
+		if err == nil && n < len(batch) {
+			err = errors.New("a row was not stored, though its key is free")
+		}
+		if err != nil {
+			return err
+		}
 	}
-	n, err := countRows(ctx, tx, `SELECT 1 FROM json_each(?1) AS given CROSS JOIN outbox INDEXED BY outbox_key
-ON outbox.dispatch_key = given.value`, encodeJSON(keys))
-	if err == nil && n < len(keys) {
-		err = errors.New("a row was not stored, though its key is free")
-	}
-	return err
+	return nil
 }
+
+const keysThatAreThere = `SELECT 1 FROM json_each(?1) AS given CROSS JOIN outbox INDEXED BY outbox_key
+ON outbox.dispatch_key = given.value`
 
 func rearmRows(ctx context.Context, tx Tx, now string, rows []stagedRow) error {
 	return statementBatches(ctx, rows, func(batch []stagedRow) error {

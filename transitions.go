@@ -124,7 +124,7 @@ WHERE ref.fence <> 0 AND outbox.id IS NULL`
 // apply makes the change in one statement for all refs, or a few if their keys
 // are long. A second one finds out which refs are lost, if any can be.
 func (change transition) apply(ctx context.Context, tx Tx, now string, refs []Ref) (lost []string, err error) {
-	for batch := range refBatches(refs) {
+	for batch := range argumentBatches(refs, Ref.size) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
@@ -200,7 +200,7 @@ func (s *Store) Requeue(ctx context.Context, dispatchKeys ...string) (requeued i
 	defer s.expectDue()
 	return write(ctx, s, "requeue", len(refs), func(tx Tx, now string) (int, error) {
 		requeued := 0
-		for batch := range refBatches(refs) {
+		for batch := range argumentBatches(refs, Ref.size) {
 			n, err := countRows(ctx, tx, requeueFailed, now, encodeRefs(batch))
 			if err != nil {
 				return 0, err
@@ -263,24 +263,8 @@ const purgeFinished = `DELETE FROM outbox WHERE id IN (
 	SELECT id FROM outbox INDEXED BY outbox_finished WHERE finished_at < ?1 ORDER BY finished_at LIMIT ?2)
 RETURNING 1`
 
-// refBatches yields refs in batches that fit one argument of a statement, and
-// is one batch but for tens of thousands of refs or very long keys.
-func refBatches(refs []Ref) func(yield func([]Ref) bool) {
-	const most = 1 << 20
-	return func(yield func([]Ref) bool) {
-		for len(refs) > 0 {
-			n, size := 0, 0
-			for n < len(refs) && (n == 0 || size+len(refs[n].DispatchKey) <= most) {
-				size += len(refs[n].DispatchKey) + 24
-				n++
-			}
-			if !yield(refs[:n]) {
-				return
-			}
-			refs = refs[n:]
-		}
-	}
-}
+// size is about how many bytes a ref takes in an argument.
+func (ref Ref) size() int { return len(ref.DispatchKey) + 24 }
 
 // unique returns list without repetitions, in order.
 func unique(list []string) []string {
