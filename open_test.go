@@ -156,9 +156,7 @@ func TestOpenRefusesBadArguments(t *testing.T) {
 
 func TestClosedStoreRefusesEveryCall(t *testing.T) {
 	ctx := context.Background()
-	db, err := sql.Open("libsql", "file:"+filepath.Join(t.TempDir(), "host.db"))
-	require.NoError(t, err)
-	defer db.Close()
+	db := openHost(t)
 	host := outbox.New(db, nil)
 	require.NoError(t, host.Migrate(ctx))
 	opened, err := outbox.Open(ctx, "libsql", ":memory:", nil)
@@ -289,9 +287,7 @@ func TestManyMayOpenAtOnce(t *testing.T) {
 }
 
 func TestHostMayRunTheSchemaItself(t *testing.T) {
-	db, err := sql.Open("libsql", "file:"+filepath.Join(t.TempDir(), "host.db"))
-	require.NoError(t, err)
-	defer db.Close()
+	db := openHost(t)
 	for range 2 {
 		for statement := range strings.SplitSeq(strings.TrimSpace(outbox.Schema()), ";\n\n") {
 			_, err := db.Exec(statement)
@@ -300,7 +296,7 @@ func TestHostMayRunTheSchemaItself(t *testing.T) {
 	}
 	store := outbox.New(db, nil)
 	ctx := context.Background()
-	_, err = store.Append(ctx, row(uuid.New(), 0))
+	_, err := store.Append(ctx, row(uuid.New(), 0))
 	require.NoError(t, err)
 	require.NoError(t, store.Migrate(ctx))
 	outboxtest.Check(t, store)
@@ -394,16 +390,14 @@ func TestTransitionsRewriteNoPayload(t *testing.T) {
 }
 
 func TestVacuumKeepsIDs(t *testing.T) {
-	db, err := sql.Open("libsql", "file:"+filepath.Join(t.TempDir(), "host.db"))
-	require.NoError(t, err)
-	defer db.Close()
+	db := openHost(t)
 	store := outbox.New(db, nil)
 	ctx := context.Background()
 	require.NoError(t, store.Migrate(ctx))
 	workflow := uuid.New()
 	large := row(workflow, 1)
 	large.Input.Data = make([]byte, 5000)
-	_, err = store.Append(ctx, row(workflow, 0), large)
+	_, err := store.Append(ctx, row(workflow, 0), large)
 	require.NoError(t, err)
 	require.NoError(t, store.Cancel(ctx, outbox.Ref{DispatchKey: outbox.DispatchKey(workflow, 0)}))
 	_, err = store.Purge(ctx, time.Now().Add(time.Hour), 1)

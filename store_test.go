@@ -20,10 +20,7 @@ func TestFile(t *testing.T) { outboxtest.Run(t, openFile) }
 
 func TestHostDatabase(t *testing.T) {
 	outboxtest.Run(t, func(t *testing.T, opts *outbox.Options) *outbox.Store {
-		db, err := sql.Open("libsql", "file:"+filepath.Join(t.TempDir(), "host.db"))
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, db.Close()) })
-		store := outbox.New(db, opts)
+		store := outbox.New(openHost(t), opts)
 		require.NoError(t, store.Migrate(context.Background()))
 		return store
 	})
@@ -46,4 +43,14 @@ func open(t *testing.T, dataSourceName string, opts *outbox.Options) *outbox.Sto
 		require.NoError(t, store.Close())
 	})
 	return store
+}
+
+// openHost returns a host's own database: a new file, as the driver sets it up,
+// in rollback-journal mode.
+func openHost(t *testing.T) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("libsql", "file:"+filepath.Join(t.TempDir(), "host.db"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	return db
 }

@@ -230,9 +230,7 @@ func TestCommitThatAReaderHoldsUpIsRepeatedOrUndone(t *testing.T) {
 }
 
 func TestPoolIsLeftCleanWhateverHappensInside(t *testing.T) {
-	db, err := sql.Open("libsql", "file:"+filepath.Join(t.TempDir(), "host.db"))
-	require.NoError(t, err)
-	defer db.Close()
+	db := openHost(t)
 	ctx := context.Background()
 	store := outbox.New(db, nil)
 	require.NoError(t, store.Migrate(ctx))
@@ -264,13 +262,11 @@ func TestPoolIsLeftCleanWhateverHappensInside(t *testing.T) {
 }
 
 func TestConnectionLeftInsideATransactionIsMended(t *testing.T) {
-	db, err := sql.Open("libsql", "file:"+filepath.Join(t.TempDir(), "host.db"))
-	require.NoError(t, err)
-	defer db.Close()
+	db := openHost(t)
 	ctx := context.Background()
 	store := outbox.New(db, nil)
 	require.NoError(t, store.Migrate(ctx))
-	_, err = db.Exec("BEGIN IMMEDIATE") // the host forgets it in the pool
+	_, err := db.Exec("BEGIN IMMEDIATE") // the host forgets it in the pool
 	require.NoError(t, err)
 	_, err = store.Append(ctx, row(uuid.New(), 0))
 	require.NoError(t, err)
@@ -280,9 +276,7 @@ func TestConnectionLeftInsideATransactionIsMended(t *testing.T) {
 }
 
 func TestTxFormsFollowTheTransactionOfTheHost(t *testing.T) {
-	db, err := sql.Open("libsql", "file:"+filepath.Join(t.TempDir(), "host.db"))
-	require.NoError(t, err)
-	defer db.Close()
+	db := openHost(t)
 	ctx := context.Background()
 	store := outbox.New(db, nil)
 	require.NoError(t, store.Migrate(ctx))
@@ -352,9 +346,7 @@ func TestTxFormsFollowTheTransactionOfTheHost(t *testing.T) {
 }
 
 func TestTxFormsOnABareConnectionLeaveNoTransactionBehind(t *testing.T) {
-	db, err := sql.Open("libsql", "file:"+filepath.Join(t.TempDir(), "host.db")) // rollback journal
-	require.NoError(t, err)
-	defer db.Close()
+	db := openHost(t)
 	ctx := context.Background()
 	store := outbox.New(db, &outbox.Options{BusyTimeout: 30 * time.Millisecond})
 	require.NoError(t, store.Migrate(ctx))
@@ -383,9 +375,7 @@ func TestTxFormsOnABareConnectionLeaveNoTransactionBehind(t *testing.T) {
 }
 
 func TestClockIsReadWithTheLockHeld(t *testing.T) {
-	db, err := sql.Open("libsql", "file:"+filepath.Join(t.TempDir(), "host.db"))
-	require.NoError(t, err)
-	defer db.Close()
+	db := openHost(t)
 	ctx := context.Background()
 	var asked sync.WaitGroup
 	clock := outboxtest.NewClock()
@@ -426,9 +416,7 @@ func TestClockIsReadWithTheLockHeld(t *testing.T) {
 }
 
 func TestCloseLetsCallsUnderWayEnd(t *testing.T) {
-	db, err := sql.Open("libsql", "file:"+filepath.Join(t.TempDir(), "host.db"))
-	require.NoError(t, err)
-	defer db.Close()
+	db := openHost(t)
 	ctx := context.Background()
 	store := outbox.New(db, nil)
 	require.NoError(t, store.Migrate(ctx))
