@@ -1,12 +1,10 @@
 package outbox
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 )
 
@@ -164,14 +162,6 @@ func rearmRows(ctx context.Context, tx Tx, now string, rows []stagedRow) error {
 	})
 }
 
-// insertColumns are the columns that a staged row sets. Texts of the caller's
-// are bound; the others are written into the statement, since each value bound
-// costs.
-const insertColumns = `INSERT INTO outbox (
-	dispatch_key, activity_type, input, namespace, task_queue, node, content_type,
-	workflow_id, ordinal, status, attempt, visible_after, claimed_at, run_id, fence, last_error, created_at, finished_at)
-VALUES `
-
 const (
 	// Only a taken key is passed over; any other constraint is an error,
 	// which INSERT OR IGNORE would swallow.
@@ -187,22 +177,9 @@ const (
 // insertRows stores rows, but for large payloads, and returns the ids of those
 // that are new, by key.
 func insertRows(ctx context.Context, tx Tx, now string, rows []stagedRow, onConflict string) (map[string]int64, error) {
-	var (
-		statement strings.Builder
-		args      = make([]any, 0, 8*len(rows))
-	)
-	statement.WriteString(insertColumns)
-	for i := range rows {
-		if i > 0 {
-			statement.WriteByte(',')
-		}
-		args = rows[i].writeValues(&statement, args, now)
-	}
-	statement.WriteString(onConflict)
-	statement.WriteString(returningKeys)
-
+	statement, args := insertStatement(rows, now)
 	inserted := make(map[string]int64, len(rows))
-	err := query(ctx, tx, statement.String(), args, func(returned *sql.Rows) error {
+	err := query(ctx, tx, statement+onConflict+returningKeys, args, func(returned *sql.Rows) error {
 		var (
 			id       int64
 			key      []byte
@@ -217,80 +194,6 @@ func insertRows(ctx context.Context, tx Tx, now string, rows []stagedRow, onConf
 		return nil
 	})
 	return inserted, err
-}
-
-// writeValues writes one row of a VALUES list.
-func (r *stagedRow) writeValues(statement *strings.Builder, args []any, now string) []any {
-	statement.WriteString("(?,?,")
-	args = append(args, r.DispatchKey, r.ActivityType)
-	if r.large() {
-		statement.WriteString("NULL")
-	} else if len(r.Input.Data) == 0 {
-		statement.WriteString("x''") // a nil slice would be bound as NULL
-	} else {
-		statement.WriteByte('?')
-		args = append(args, r.Input.Data)
-	}
-	statement.WriteString(",?,?,")
-	args = append(args, r.Namespace, r.TaskQueue)
-	if r.Node == "" {
-		statement.WriteString("NULL")
-	} else {
-		statement.WriteByte('?')
-		args = append(args, r.Node)
-	}
-	statement.WriteString(",?,'")
-	args = append(args, r.Input.ContentType)
-
-	fence := 0
-	if r.Status == Claimed {
-		fence = 1
-	}
-	finishedAt := ""
-	if r.Status.settled() {
-		finishedAt = cmp.Or(r.finishedAt, now)
-	}
-	statement.WriteString(r.WorkflowID.String())
-	statement.WriteString("',")
-	statement.WriteString(strconv.FormatUint(r.Ordinal, 10))
-	statement.WriteString(",'")
-	statement.WriteString(string(r.Status))
-	statement.WriteString("',")
-	statement.WriteString(strconv.FormatUint(uint64(r.Attempt), 10))
-	statement.WriteString(",'")
-	statement.WriteString(cmp.Or(r.visibleAfter, now))
-	statement.WriteString("',")
-	writeOptional(statement, r.claimedAt)
-	statement.WriteByte(',')
-	if r.RunID.Valid {
-		writeOptional(statement, r.RunID.UUID.String())
-	} else {
-		statement.WriteString("NULL")
-	}
-	statement.WriteByte(',')
-	statement.WriteString(strconv.Itoa(fence))
-	if r.LastError == "" {
-		statement.WriteString(",NULL,'")
-	} else {
-		statement.WriteString(",?,'")
-		args = append(args, r.LastError)
-	}
-	statement.WriteString(cmp.Or(r.createdAt, now))
-	statement.WriteString("',")
-	writeOptional(statement, finishedAt)
-	statement.WriteByte(')')
-	return args
-}
-
-// writeOptional writes an instant or a UUID, or NULL if it is empty.
-func writeOptional(statement *strings.Builder, text string) {
-	if text == "" {
-		statement.WriteString("NULL")
-		return
-	}
-	statement.WriteByte('\'')
-	statement.WriteString(text)
-	statement.WriteByte('\'')
 }
 
 func (r *stagedRow) large() bool { return len(r.Input.Data) > inlineLimit }
