@@ -19,22 +19,34 @@ func await[T any](ctx context.Context, s *Store, call func() (T, error), orphane
 		return call()
 	}
 	type outcome struct {
-		value T
-		err   error
+		value    T
+		err      error
+		panicked any
 	}
 	answer := make(chan outcome, 1)
 	go func() {
-		value, err := call()
-		answer <- outcome{value, err}
+		got := outcome{err: errEndedGoroutine}
+		defer func() {
+			got.panicked = recover()
+			answer <- got
+		}()
+		got.value, got.err = call()
 	}()
+	// A panic goes on in the goroutine of the caller.
+	passOn := func(got outcome) (T, error) {
+		if got.panicked != nil {
+			panic(got.panicked)
+		}
+		return got.value, got.err
+	}
 	select {
 	case got := <-answer:
-		return got.value, got.err
+		return passOn(got)
 	case <-ctx.Done():
 	}
 	select {
 	case got := <-answer: // both at once
-		return got.value, got.err
+		return passOn(got)
 	default:
 	}
 	s.widenPool(1)
@@ -61,6 +73,9 @@ func (s *Store) widenPool(by int) {
 	s.abandoned.calls += by
 	s.db.SetMaxOpenConns(maxConnections + s.abandoned.calls)
 }
+
+// errEndedGoroutine is for a call that ended the goroutine it ran on.
+var errEndedGoroutine = errors.New("outbox: the call ended its goroutine")
 
 var errAbandoned = errors.New("outbox: the driver did not return in time")
 

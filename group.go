@@ -25,14 +25,14 @@ type job struct {
 	panicked any   // what run panicked with, for its own goroutine to panic on with
 }
 
-// runGuarded is run on another's goroutine, where it must not panic.
-func (j *job) runGuarded(tx Tx, now string) (err error) {
+// guard calls fn for the job on another's goroutine, which it must not end.
+func (j *job) guard(fn func() error) (err error) {
 	defer func() {
 		if j.panicked = recover(); j.panicked != nil {
 			err = errPanicked
 		}
 	}()
-	return j.run(tx, now)
+	return fn()
 }
 
 var errPanicked = errors.New("outbox: panic")
@@ -139,7 +139,7 @@ func (s *Store) runJob(j *job) {
 	}
 	others := s.turns.join(groupWeight - j.weight)
 	if len(others) == 0 {
-		j.err = s.finishJob(conn, j, j.run)
+		j.err = s.finishJob(conn, j)
 		return
 	}
 	group := []*job{j}
@@ -168,11 +168,13 @@ func (s *Store) runGroup(conn *sql.Conn, group []*job) {
 		case errors.Is(err, ErrCommitUnknown), errors.Is(err, ErrBusy):
 			j.err = cmp.Or(outcomes[i], err)
 		default:
-			alone, err := s.begin(j.ctx)
-			if err == nil {
-				err = s.finishJob(alone, j, j.runGuarded)
-			}
-			j.err = err
+			j.err = j.guard(func() error {
+				alone, err := s.begin(j.ctx)
+				if err != nil {
+					return err
+				}
+				return s.finishJob(alone, j)
+			})
 		}
 	}
 }
@@ -189,22 +191,26 @@ func (s *Store) commitGroup(conn *sql.Conn, group []*job) ([]error, error) {
 	}()
 	outcomes := make([]error, len(group))
 	for i, j := range group {
-		_, outcomes[i] = savepoint(j.ctx, s, conn, true, func(tx Tx, now string) (done, error) {
-			return done{}, j.runGuarded(tx, now)
+		outcomes[i] = j.guard(func() error {
+			_, err := savepoint(j.ctx, s, conn, true, func(tx Tx, now string) (done, error) {
+				return done{}, j.run(tx, now)
+			})
+			return err
 		})
-		if outcomes[i] != nil {
-			if still, _ := inTransaction(conn); !still {
-				return nil, ErrRolledBack
-			}
+		if errors.Is(outcomes[i], errNotUndone) {
+			return nil, ErrRolledBack
 		}
+	}
+	for _, j := range group {
+		j.err = ErrCommitUnknown // until it is known
 	}
 	ended = true
 	return outcomes, s.commit(ctx, conn)
 }
 
-func (s *Store) finishJob(conn *sql.Conn, j *job, run func(tx Tx, now string) error) error {
+func (s *Store) finishJob(conn *sql.Conn, j *job) error {
 	_, err := finish(j.ctx, s, conn, func(tx Tx, now string) (done, error) {
-		return done{}, run(tx, now)
+		return done{}, j.run(tx, now)
 	})
 	return err
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -46,7 +45,14 @@ func rebuild(ctx context.Context, tx Tx, now string) error {
 	if _, err := tx.ExecContext(ctx, copyBack, now); err != nil {
 		return err
 	}
-	return execAll(ctx, tx, slices.Concat([]string{moveLargePayloads, clearMovedPayloads, `DROP TABLE outbox_migrating`}, kept))
+	if err := execAll(ctx, tx, []string{moveLargePayloads, clearMovedPayloads, `DROP TABLE outbox_migrating`}); err != nil {
+		return err
+	}
+	err = execAll(ctx, tx, kept)
+	if isTaken(err) {
+		return fmt.Errorf("%w: an index of the host's cannot be made anew: %w", ErrForeignTable, err)
+	}
+	return err
 }
 
 // refuseUnsuitable refuses a legacy table that cannot be made anew: with keys
@@ -129,7 +135,7 @@ const (
 
 	copyBack = `INSERT INTO outbox (dispatch_key, workflow_id, ordinal, activity_type, input, status, attempt, visible_after,
 	claimed_at, run_id, namespace, task_queue, node, fence, last_error, created_at, finished_at)
-SELECT dispatch_key, workflow_id, ordinal, activity_type, input, status, attempt, visible_after,
+SELECT dispatch_key, workflow_id, ordinal, activity_type, ifnull(input, x''), status, attempt, visible_after,
 	claimed_at, run_id, namespace, task_queue, node, status = 'claimed', last_error, ?1,
 	CASE WHEN status IN ` + liveStatus + ` THEN NULL ELSE ?1 END
 FROM outbox_migrating ORDER BY rowid`
@@ -150,8 +156,8 @@ WHERE typeof(status) <> 'text' OR status NOT IN ` + knownStatus,
 
 		`UPDATE outbox_migrating SET last_error = 'migration: a required column is NULL',
 	status = CASE WHEN status IN ` + liveStatus + ` THEN 'failed' ELSE status END,
-	dispatch_key = ifnull(dispatch_key, 'outbox:unknown:' || rowid), workflow_id = ifnull(workflow_id, ''),
-	ordinal = ifnull(ordinal, -1), activity_type = ifnull(activity_type, ''), attempt = ifnull(attempt, -1)
+	dispatch_key = ifnull(dispatch_key, 'unknown:' || rowid || ':' || hex(randomblob(8))),
+	workflow_id = ifnull(workflow_id, 'unknown:' || rowid), ordinal = ifnull(ordinal, -rowid), activity_type = ifnull(activity_type, ''), attempt = ifnull(attempt, -1)
 WHERE dispatch_key IS NULL OR workflow_id IS NULL OR ordinal IS NULL OR activity_type IS NULL OR attempt IS NULL`,
 	})
 	if err != nil {

@@ -246,12 +246,18 @@ func TestMigrationThatFailsAtAnyStatementLeavesTheFileAsItWas(t *testing.T) {
 	for n := 1; ; n++ {
 		file := filepath.Join(dir, fmt.Sprintf("old-%d.db", n))
 		makeOldFile(t, file, oldTable, oldRow("a", nil), oldRow("b", map[string]string{"visible_after": "'soon'"}),
+			`CREATE TABLE child (k TEXT REFERENCES outbox (dispatch_key) ON DELETE CASCADE)`, `INSERT INTO child VALUES ('a')`,
 			`CREATE INDEX by_type ON outbox (activity_type)`, `PRAGMA user_version = 7`)
 		db, recorded := openRecordedFile(t, file)
 		before := dump(t, db)
 		recorded.failAt(n)
 		err := outbox.New(db, nil).Migrate(context.Background())
 		failed := recorded.failAt(0)
+		var children, enforced int
+		require.NoError(t, db.QueryRow("SELECT count(*) FROM child").Scan(&children))
+		require.NoError(t, db.QueryRow("PRAGMA foreign_keys").Scan(&enforced))
+		require.Equal(t, 1, children, "statement %d", n)
+		require.Equal(t, 1, enforced, "statement %d", n)
 		if err != nil {
 			require.True(t, failed)
 			require.Equal(t, before, dump(t, db), "statement %d", n)

@@ -68,7 +68,8 @@ const defaultBusyTimeout = 10 * time.Second
 // New returns a Store over the host's own database, whose settings, schema and
 // closing stay the host's: it does no I/O, and expects the tables that Migrate
 // or the statements of Schema have made. The driver's own busy timeout, if the
-// host set one, delays ErrBusy but not the end of a context.
+// host set one, delays ErrBusy but not the end of a context, except in a …Tx
+// method on a transaction or connection of the host's.
 func New(db *sql.DB, opts *Options) *Store {
 	return newStore(db, hostDatabase, opts)
 }

@@ -24,7 +24,8 @@ type recorder struct {
 	driver.Connector
 	mu   sync.Mutex
 	seen map[string][]driver.NamedValue
-	left int // statements up to the one that fails; 0: none; -1: it has failed
+	left int  // statements up to the one that fails; 0: none; -1: it has failed
+	late bool // it fails after it was done
 }
 
 // failAt makes the n-th statement from now on fail, or none for 0. It reports
@@ -45,18 +46,41 @@ func (r *recorder) Connect(ctx context.Context) (driver.Conn, error) {
 	return &recordedConn{conn, r}, nil
 }
 
-func (r *recorder) note(query string, args []driver.NamedValue) error {
+// note returns an error for a statement that is to fail, before or after it is
+// done.
+func (r *recorder) note(query string, args []driver.NamedValue) (before, after error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.seen[query] = args
-	if r.left > 0 {
-		if r.left--; r.left == 0 {
-			r.left = -1
-			return errors.New("told to fail")
-		}
+	if r.left <= 0 {
+		return nil, nil
 	}
-	return nil
+	if r.left--; r.left > 0 {
+		return nil, nil
+	}
+	r.left = -1
+	if r.late {
+		return nil, errors.New("told to fail after it was done")
+	}
+	return errors.New("told to fail"), nil
 }
+
+// recordedDriver is a driver whose connections are those of a recorder.
+type recordedDriver struct{ recorder *recorder }
+
+func (d recordedDriver) Open(string) (driver.Conn, error) { return nil, errors.New("no connector") }
+
+func (d recordedDriver) OpenConnector(name string) (driver.Connector, error) {
+	plain, err := sql.Open("libsql", name)
+	if err != nil {
+		return nil, err
+	}
+	defer plain.Close()
+	d.recorder.Connector, err = plain.Driver().(driver.DriverContext).OpenConnector(name)
+	return d.recorder, err
+}
+
+func (r *recorder) Driver() driver.Driver { return recordedDriver{r} }
 
 type recordedConn struct {
 	driver.Conn
@@ -64,17 +88,24 @@ type recordedConn struct {
 }
 
 func (c *recordedConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	if err := c.recorder.note(query, args); err != nil {
-		return nil, err
+	before, after := c.recorder.note(query, args)
+	if before != nil {
+		return nil, before
 	}
-	return c.Conn.(driver.ExecerContext).ExecContext(ctx, query, args)
+	result, err := c.Conn.(driver.ExecerContext).ExecContext(ctx, query, args)
+	return result, errors.Join(err, after)
 }
 
 func (c *recordedConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	if err := c.recorder.note(query, args); err != nil {
-		return nil, err
+	before, after := c.recorder.note(query, args)
+	if before != nil {
+		return nil, before
 	}
-	return c.Conn.(driver.QueryerContext).QueryContext(ctx, query, args)
+	rows, err := c.Conn.(driver.QueryerContext).QueryContext(ctx, query, args)
+	if err == nil && after != nil {
+		rows.Close()
+	}
+	return rows, errors.Join(err, after)
 }
 
 // openRecorded returns a pool over a new file that notes its statements.

@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -22,11 +23,7 @@ func readOnce[T any](ctx context.Context, s *Store, fn func(tx Tx) (T, error)) (
 		if err != nil {
 			return zero, err
 		}
-		value, err := fn(conn)
-		if isUnavailable(err) {
-			discard(conn)
-		}
-		conn.Close()
+		value, err := readOn(conn, fn)
 		if err == nil {
 			return value, nil
 		}
@@ -34,6 +31,16 @@ func readOnce[T any](ctx context.Context, s *Store, fn func(tx Tx) (T, error)) (
 			return zero, err
 		}
 	}
+}
+
+// readOn gives conn back, or throws it away if it is of no more use.
+func readOn[T any](conn *sql.Conn, fn func(tx Tx) (T, error)) (value T, err error) {
+	defer conn.Close()
+	value, err = fn(conn)
+	if isUnavailable(err) {
+		discard(conn)
+	}
+	return value, err
 }
 
 // look is read for finding out whether there is work to do. Over the host's own

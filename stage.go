@@ -115,7 +115,7 @@ func statementBatches(ctx context.Context, rows []stagedRow, fn func([]stagedRow
 
 func appendRows(ctx context.Context, tx Tx, now string, rows []stagedRow) (duplicates []string, err error) {
 	err = statementBatches(ctx, rows, func(batch []stagedRow) error {
-		inserted, err := insertRows(ctx, tx, now, batch, onConflictKeep)
+		inserted, _, err := insertRows(ctx, tx, now, batch, onConflictKeep)
 		if err != nil {
 			return err
 		}
@@ -154,7 +154,10 @@ ON outbox.dispatch_key = given.value`
 
 func rearmRows(ctx context.Context, tx Tx, now string, rows []stagedRow) error {
 	return statementBatches(ctx, rows, func(batch []stagedRow) error {
-		inserted, err := insertRows(ctx, tx, now, batch, onConflictRearm)
+		inserted, touched, err := insertRows(ctx, tx, now, batch, onConflictRearm)
+		if err == nil && touched < len(batch) {
+			err = errors.New("a row was not rearmed, as a trigger dropped it")
+		}
 		if err != nil {
 			return err
 		}
@@ -175,11 +178,11 @@ const (
 )
 
 // insertRows stores rows, but for large payloads, and returns the ids of those
-// that are new, by key.
-func insertRows(ctx context.Context, tx Tx, now string, rows []stagedRow, onConflict string) (map[string]int64, error) {
+// that are new, by key, and how many were stored or changed.
+func insertRows(ctx context.Context, tx Tx, now string, rows []stagedRow, onConflict string) (inserted map[string]int64, touched int, err error) {
 	statement, args := insertStatement(rows, now)
-	inserted := make(map[string]int64, len(rows))
-	err := query(ctx, tx, statement+onConflict+returningKeys, args, func(returned *sql.Rows) error {
+	inserted = make(map[string]int64, len(rows))
+	err = query(ctx, tx, statement+onConflict+returningKeys, args, func(returned *sql.Rows) error {
 		var (
 			id       int64
 			key      []byte
@@ -188,12 +191,13 @@ func insertRows(ctx context.Context, tx Tx, now string, rows []stagedRow, onConf
 		if err := returned.Scan(&id, &key, &unfenced); err != nil {
 			return err
 		}
+		touched++
 		if onConflict == onConflictKeep || unfenced {
 			inserted[string(key)] = id
 		}
 		return nil
 	})
-	return inserted, err
+	return inserted, touched, err
 }
 
 func (r *stagedRow) large() bool { return len(r.Input.Data) > inlineLimit }

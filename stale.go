@@ -63,7 +63,7 @@ WHERE status = 'claimed' AND claimed_at < ?1 ORDER BY claimed_at, dispatch_key L
 	selectStale = `SELECT ` + selectedRow + ` ` + fromStale
 
 	rearmByID = `UPDATE outbox SET status = 'pending', visible_after = ?1, claimed_at = NULL
-WHERE id IN (SELECT value FROM json_each(?2))`
+WHERE id IN (SELECT value FROM json_each(?2)) RETURNING id`
 )
 
 func rearmStale(ctx context.Context, tx Tx, before, after string, limit int) ([]storedRow, error) {
@@ -75,15 +75,22 @@ func rearmStale(ctx context.Context, tx Tx, before, after string, limit int) ([]
 	if err != nil {
 		return nil, err
 	}
+	var rearmed []storedRow
 	for chunk := range slices.Chunk(rows, idsPerStatement) {
 		ids := make([]int64, len(chunk))
 		for i := range chunk {
 			ids[i] = chunk[i].ID
-			chunk[i].Status, chunk[i].VisibleAfter, chunk[i].ClaimedAt = Pending, visibleAfter, time.Time{}
 		}
-		if _, err := tx.ExecContext(ctx, rearmByID, after, encodeJSON(ids)); err != nil {
+		changed, err := queryInts(ctx, tx, rearmByID, after, encodeJSON(ids))
+		if err != nil {
 			return nil, err
 		}
+		for _, row := range chunk {
+			if slices.Contains(changed, row.ID) { // a trigger of the host's may have kept it as it was
+				row.Status, row.VisibleAfter, row.ClaimedAt = Pending, visibleAfter, time.Time{}
+				rearmed = append(rearmed, row)
+			}
+		}
 	}
-	return rows, nil
+	return rearmed, nil
 }

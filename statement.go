@@ -17,11 +17,14 @@ func endsTransaction(text string) bool {
 				return true
 			}
 		case "CREATE":
-			second, more := cutWord(more)
-			if second == "TEMP" || second == "TEMPORARY" {
-				second, _ = cutWord(more)
+			inTrigger = inTrigger || createsTrigger(more)
+		case "EXPLAIN": // which runs nothing, but may explain a trigger
+			word, more := cutWord(more)
+			if word == "QUERY" {
+				_, more = cutWord(more)
+				word, more = cutWord(more)
 			}
-			inTrigger = inTrigger || second == "TRIGGER"
+			inTrigger = inTrigger || word == "CREATE" && createsTrigger(more)
 		case "END":
 			if !inTrigger {
 				return true
@@ -40,6 +43,15 @@ func endsTransaction(text string) bool {
 		}
 	}
 	return false
+}
+
+// createsTrigger reports whether what follows CREATE makes a trigger.
+func createsTrigger(rest string) bool {
+	word, rest := cutWord(rest)
+	if word == "TEMP" || word == "TEMPORARY" {
+		word, _ = cutWord(rest)
+	}
+	return word == "TRIGGER"
 }
 
 // cutStatement returns a text up to its first semicolon that is neither quoted

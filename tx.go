@@ -57,14 +57,9 @@ func (s *Store) connectAndBegin(ctx context.Context, statement string) (*sql.Con
 		if err != nil {
 			return nil, err
 		}
-		err = s.retryBusy(ctx, func() error { return s.beginOn(ctx, conn, statement) })
-		switch {
-		case err == nil:
+		if err = s.beginOrClose(ctx, conn, statement); err == nil {
 			return conn, nil
-		case !isBusy(err):
-			rollback(conn) // which throws it away if it is past mending
 		}
-		conn.Close()
 		limit := attempts
 		if isForgotten(err) {
 			limit = staleAttempts
@@ -73,6 +68,23 @@ func (s *Store) connectAndBegin(ctx context.Context, statement string) (*sql.Con
 			return nil, err
 		}
 	}
+}
+
+// beginOrClose gives conn back unless the transaction has begun.
+func (s *Store) beginOrClose(ctx context.Context, conn *sql.Conn, statement string) (err error) {
+	begun := false
+	defer func() {
+		if begun {
+			return
+		}
+		if !isBusy(err) {
+			rollback(conn) // which throws it away if it is past mending
+		}
+		conn.Close()
+	}()
+	err = s.retryBusy(ctx, func() error { return s.beginOn(ctx, conn, statement) })
+	begun = err == nil
+	return err
 }
 
 func (s *Store) beginOn(ctx context.Context, conn *sql.Conn, statement string) error {
@@ -109,7 +121,15 @@ func (s *Store) commit(ctx context.Context, conn *sql.Conn) error {
 	patience, stop := outlive(ctx, commitGrace)
 	defer stop()
 	_, err := await(patience, s, func() (done, error) {
+		answered := false
+		defer func() {
+			if !answered { // the driver panicked
+				discard(conn)
+				conn.Close()
+			}
+		}()
 		err := s.sendCommit(ctx, conn)
+		answered = true
 		if err == nil {
 			s.giveBack(conn)
 		} else {
@@ -176,8 +196,9 @@ func (s *Store) abort(ctx context.Context, conn *sql.Conn) {
 }
 
 // savepoint runs fn in a transaction that goes on after it, and that holds the
-// write lock already or may be a deferred one of the host's.
-func savepoint[T any](ctx context.Context, s *Store, tx Tx, locked bool, fn func(tx Tx, now string) (T, error)) (T, error) {
+// write lock already or may be a deferred one of the host's. What a fn that
+// failed has done is undone, or else the error is errNotUndone.
+func savepoint[T any](ctx context.Context, s *Store, tx Tx, locked bool, fn func(tx Tx, now string) (T, error)) (value T, err error) {
 	var zero T
 	end := context.WithoutCancel(ctx)
 	if !locked {
@@ -191,9 +212,12 @@ func savepoint[T any](ctx context.Context, s *Store, tx Tx, locked bool, fn func
 		if released {
 			return
 		}
-		// If this fails, there is no transaction left to be mended.
-		if _, err := tx.ExecContext(end, "ROLLBACK TO outbox_call"); err == nil {
-			_, _ = tx.ExecContext(end, "RELEASE outbox_call")
+		_, undo := tx.ExecContext(end, "ROLLBACK TO outbox_call")
+		if undo == nil {
+			_, undo = tx.ExecContext(end, "RELEASE outbox_call")
+		}
+		if undo != nil && err != nil {
+			err = fmt.Errorf("%w: %w", errNotUndone, err)
 		}
 	}()
 	if !locked {
@@ -207,7 +231,7 @@ func savepoint[T any](ctx context.Context, s *Store, tx Tx, locked bool, fn func
 			return zero, err
 		}
 	}
-	value, err := inside(ctx, s, tx, fn)
+	value, err = inside(ctx, s, tx, fn)
 	if err != nil {
 		return zero, err
 	}
@@ -217,6 +241,10 @@ func savepoint[T any](ctx context.Context, s *Store, tx Tx, locked bool, fn func
 	released = true
 	return value, nil
 }
+
+// errNotUndone is for a call after which the transaction is not as it was before,
+// because it has ended or because the driver did not say otherwise.
+var errNotUndone = errors.New("the call could not be undone")
 
 // inTransaction asks whether a transaction is open on conn. If none is, it
 // leaves none. known is false if the connection gave no clear answer.
@@ -312,6 +340,9 @@ func isUnsent(err error) bool {
 func isPoolClosed(err error) bool {
 	return errors.Is(err, sql.ErrConnDone) || says(err, "sql: database is closed")
 }
+
+// isTaken reports whether a unique constraint or a name stands in the way.
+func isTaken(err error) bool { return says(err, "UNIQUE constraint failed", "already exists") }
 
 // isNoSuchVFS reports whether SQLite was built without a file system.
 func isNoSuchVFS(err error) bool { return says(err, "no such vfs") }

@@ -177,6 +177,15 @@ func (t *updateTx) admit(ctx context.Context, query string) error {
 	return err
 }
 
+// giveUp lets nothing more through, and nothing be committed.
+func (t *updateTx) giveUp(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.gone == nil {
+		t.gone = fmt.Errorf("%w: %w", ErrRolledBack, err)
+	}
+}
+
 // note remembers a statement that failed. One that was left to itself may have
 // done its work or not, so nothing may follow it.
 func (t *updateTx) note(err error) {

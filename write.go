@@ -140,6 +140,9 @@ func within[T any](ctx context.Context, s *Store, op string, tx Tx, fn func(tx T
 		}
 	}
 	value, err := savepoint(ctx, s, tx, inUpdate, fn)
+	if errors.Is(err, errNotUndone) && inUpdate {
+		tx.(*updateTx).giveUp(err)
+	}
 	if err != nil {
 		return zero, s.explain(ctx, op, err)
 	}
@@ -213,8 +216,7 @@ func checkTx(tx Tx) error {
 
 // writeSchema is write with foreign keys off, so that a table can be dropped
 // and made anew without touching the rows that refer to it. They cannot be
-// turned off inside a transaction; where the target refuses the PRAGMA, they
-// are as the server has them.
+// turned off inside a transaction.
 func (s *Store) writeSchema(ctx context.Context, op string, fn func(tx Tx, now string) error) error {
 	if err := s.takeTurn(ctx); err != nil {
 		return err
@@ -233,19 +235,41 @@ func (s *Store) writeWithoutForeignKeys(ctx context.Context, fn func(tx Tx, now 
 	}
 	defer conn.Close()
 	rollback(conn)
-	var enforced bool
-	if err := conn.QueryRowContext(ctx, "PRAGMA foreign_keys").Scan(&enforced); err == nil && enforced {
-		setForeignKeys(ctx, conn, "OFF")
-		defer setForeignKeys(context.WithoutCancel(ctx), conn, "ON")
+	enforced, err := foreignKeys(ctx, conn)
+	if err != nil {
+		return err
+	}
+	if enforced {
+		defer func() { // whatever happened, the pool gets back what it gave
+			on := context.WithoutCancel(ctx)
+			err := setForeignKeys(on, conn, "ON")
+			if enforced, again := foreignKeys(on, conn); err != nil || again != nil || !enforced {
+				discard(conn)
+			}
+		}()
+		if err := setForeignKeys(ctx, conn, "OFF"); err != nil {
+			return err
+		}
 	}
 	err = s.retryBusy(ctx, func() error { return s.beginOn(ctx, conn, immediate) })
 	if err != nil {
 		return err
 	}
-	_, err = ownTransaction(ctx, s, conn, func(tx Tx, now string) (done, error) { return done{}, fn(tx, now) })
+	_, err = ownTransaction(ctx, s, conn, func(tx Tx, now string) (done, error) {
+		if enforced, err := foreignKeys(ctx, tx); err != nil || enforced {
+			return done{}, errors.Join(err, errors.New("foreign keys cannot be turned off"))
+		}
+		return done{}, fn(tx, now)
+	})
 	return err
 }
 
-func setForeignKeys(ctx context.Context, conn *sql.Conn, to string) {
-	_ = query(ctx, conn, "PRAGMA foreign_keys = "+to, nil, func(*sql.Rows) error { return nil })
+// foreignKeys reports whether foreign keys are enforced.
+func foreignKeys(ctx context.Context, tx Tx) (bool, error) {
+	settings, err := queryInts(ctx, tx, "PRAGMA foreign_keys")
+	return len(settings) > 0 && settings[0] != 0, err
+}
+
+func setForeignKeys(ctx context.Context, conn *sql.Conn, to string) error {
+	return query(ctx, conn, "PRAGMA foreign_keys = "+to, nil, func(*sql.Rows) error { return nil })
 }

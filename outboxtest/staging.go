@@ -110,6 +110,18 @@ var stagingRules = []rule{
 		require.Error(s.t, err)
 		require.Equal(s.t, s.keys(0), keysOf(s.rows()))
 	}},
+	{"a row that a trigger keeps as it was is never said to be rearmed", func(s *suite) {
+		s.stageN(2)
+		s.claim(2)
+		s.exec(`CREATE TRIGGER keeper BEFORE UPDATE ON outbox WHEN OLD.ordinal = 1 BEGIN SELECT RAISE(IGNORE); END`)
+		require.Error(s.t, s.Rearm(s.ctx, s.row(0), s.row(1)))
+		s.clock.Advance(time.Hour)
+		rearmed, err := s.RearmStale(s.ctx, s.clock.Now(), time.Time{}, 9)
+		require.NoError(s.t, err)
+		require.Equal(s.t, s.keys(0), keysOf(rearmed))
+		require.Equal(s.t, outbox.Claimed, s.status(s.key(1)))
+		s.exec(`DROP TRIGGER keeper`)
+	}},
 	{"nothing to do is done", func(s *suite) {
 		duplicates, err := s.Append(s.ctx)
 		require.NoError(s.t, err)

@@ -173,7 +173,9 @@ var updateRules = []rule{
 				_, err := tx.ExecContext(ctx, statement)
 				require.NoError(s.t, err, statement)
 			}
-			return nil
+			rows, err := tx.QueryContext(ctx, "EXPLAIN QUERY PLAN CREATE TRIGGER x AFTER INSERT ON outbox BEGIN SELECT 1; END")
+			require.NoError(s.t, err)
+			return rows.Close()
 		}))
 		require.Len(s.t, s.rows(), 1)
 	}},

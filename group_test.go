@@ -1,0 +1,101 @@
+package outbox_test
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"example.com/outbox"
+	"example.com/outbox/outboxtest"
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+)
+
+func TestCallsThatShareACommitTellTheTruthWhateverStatementFails(t *testing.T) {
+	const calls = 5
+	for _, late := range []bool{false, true} {
+		recorded := &recorder{seen: map[string][]driver.NamedValue{}, late: late}
+		name := fmt.Sprintf("recorded-%v", late)
+		sql.Register(name, recordedDriver{recorded})
+		for n := 1; ; n++ {
+			store, err := outbox.Open(context.Background(), name, "file:"+filepath.Join(t.TempDir(), "outbox.db"), nil)
+			require.NoError(t, err)
+			ctx := context.Background()
+			workflow := uuid.New()
+			var all sync.WaitGroup
+			var outcomes [calls]error
+			require.NoError(t, store.Update(ctx, func(context.Context, outbox.Tx) error {
+				for i := range calls {
+					all.Go(func() { _, outcomes[i] = store.Append(ctx, row(workflow, 2*i), row(workflow, 2*i+1)) })
+				}
+				time.Sleep(5 * time.Millisecond) // lets them gather; what must hold, holds without
+				return nil
+			}))
+			recorded.failAt(n) // in one of their statements, if they are slower than this
+			all.Wait()
+			failed := recorded.failAt(0)
+			for i, outcome := range outcomes {
+				stored := 0
+				for _, ordinal := range []uint64{uint64(2 * i), uint64(2*i + 1)} {
+					if _, err := store.State(ctx, outbox.DispatchKey(workflow, ordinal)); err == nil {
+						stored++
+					}
+				}
+				switch {
+				case outcome == nil:
+					require.Equal(t, 2, stored, "statement %d, call %d", n, i)
+				case errors.Is(outcome, outbox.ErrCommitUnknown):
+					require.Contains(t, []int{0, 2}, stored)
+				default:
+					require.Zero(t, stored, "statement %d, call %d: %v", n, i, outcome)
+				}
+			}
+			_, err = store.Append(ctx, row(workflow, 100))
+			require.NoError(t, err, "the store works on")
+			outboxtest.Check(t, store)
+			require.NoError(t, store.Close())
+			if !failed && n > 20 {
+				break
+			}
+		}
+	}
+}
+
+func TestPanicOfTheClockReachesItsCallerAndLeavesNothingBehind(t *testing.T) {
+	host := openHost(t)
+	require.NoError(t, outbox.New(host, nil).Migrate(context.Background()))
+	var panics atomic.Bool
+	opts := &outbox.Options{Now: func() time.Time {
+		if panics.Load() {
+			panic("no time")
+		}
+		return time.Now()
+	}}
+	for name, store := range map[string]*outbox.Store{
+		"memory": open(t, ":memory:", opts),
+		"file":   open(t, "file:"+filepath.Join(t.TempDir(), "outbox.db"), opts),
+		"host":   outbox.New(host, opts),
+	} {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		_, err := store.Append(ctx, row(uuid.New(), 0))
+		require.NoError(t, err)
+		panics.Store(true)
+		for range 20 { // more than a pool has connections
+			require.PanicsWithValue(t, "no time", func() { _, _ = store.Append(ctx, row(uuid.New(), 0)) }, name)
+			require.PanicsWithValue(t, "no time", func() { _, _ = store.Claim(ctx, 1) }, name)
+			require.PanicsWithValue(t, "no time", func() { _, _ = store.PendingRoutes(ctx) }, name)
+		}
+		panics.Store(false)
+		rows, err := store.Claim(ctx, 9)
+		require.NoError(t, err, name)
+		require.Len(t, rows, 1, name)
+		cancel()
+	}
+}
