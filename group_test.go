@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
-	"fmt"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -22,7 +21,7 @@ func TestCallsThatShareACommitTellTheTruthWhateverStatementFails(t *testing.T) {
 	const calls = 5
 	for _, late := range []bool{false, true} {
 		recorded := &recorder{seen: map[string][]driver.NamedValue{}, late: late}
-		name := fmt.Sprintf("recorded-%v", late)
+		name := "recorded-" + uuid.NewString() // a driver stays registered
 		sql.Register(name, recordedDriver{recorded})
 		for n := 1; ; n++ {
 			store, err := outbox.Open(context.Background(), name, "file:"+filepath.Join(t.TempDir(), "outbox.db"), nil)
