@@ -72,6 +72,7 @@ type InvalidError struct {
 	Reason      string // what is wrong with it, such as "holds a NUL"
 }
 
+// Error names the argument and says what is wrong with it.
 func (e *InvalidError) Error() string {
 	if e.Index < 0 {
 		return fmt.Sprintf("outbox: invalid %s: %s", e.Field, e.Reason)
@@ -79,6 +80,7 @@ func (e *InvalidError) Error() string {
 	return fmt.Sprintf("outbox: invalid %s at index %d (%s): %s", e.Field, e.Index, quoteKey(e.DispatchKey), e.Reason)
 }
 
+// Unwrap returns ErrInvalid.
 func (e *InvalidError) Unwrap() error { return ErrInvalid }
 
 // ClaimLostError names the refs of a call that had lost their rows, each key
@@ -88,6 +90,7 @@ type ClaimLostError struct {
 	DispatchKeys []string
 }
 
+// Error names the first few keys.
 func (e *ClaimLostError) Error() string {
 	const shown = 5
 	var list strings.Builder
@@ -104,6 +107,7 @@ func (e *ClaimLostError) Error() string {
 	return "outbox: claim lost: " + list.String()
 }
 
+// Unwrap returns ErrClaimLost.
 func (e *ClaimLostError) Unwrap() error { return ErrClaimLost }
 
 // quoteKey keeps a long key from flooding a log.

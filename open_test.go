@@ -72,31 +72,9 @@ func TestInMemoryDatabasesShareNothingUnlessNamed(t *testing.T) {
 func TestStoresThatShareAMemoryDatabaseWaitForEachOther(t *testing.T) {
 	name := "file:shared-" + uuid.NewString() + "?mode=memory&cache=shared"
 	stores := []*outbox.Store{open(t, name, nil), open(t, name, nil)}
-	ctx := context.Background()
 	results := make(chan error, 4)
 	for i := range cap(results) {
-		go func() {
-			store := stores[i%2]
-			workflow := uuid.New()
-			for j := range 100 {
-				if _, err := store.Append(ctx, row(workflow, j)); err != nil {
-					results <- err
-					return
-				}
-				rows, err := store.Claim(ctx, 2)
-				if err != nil {
-					results <- err
-					return
-				}
-				for _, row := range rows {
-					if err := store.Complete(ctx, row.Ref()); err != nil {
-						results <- err
-						return
-					}
-				}
-			}
-			results <- nil
-		}()
+		go func() { results <- appendAndComplete(stores[i%2], 100, func(outbox.Row) {}) }()
 	}
 	for range cap(results) {
 		require.NoError(t, <-results)

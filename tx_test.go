@@ -450,37 +450,44 @@ func workOnFile(args []string, _ *bufio.Scanner, out io.Writer) error {
 	}
 	defer store.Close()
 	const goroutines = 32
-	var all sync.WaitGroup
-	problems := make(chan error, 3*goroutines)
+	problems := make(chan error, goroutines)
 	var mu sync.Mutex
 	for range goroutines {
-		all.Go(func() {
-			workflow := uuid.New()
-			for i := range own / goroutines {
-				if _, err := store.Append(ctx, row(workflow, i)); err != nil {
-					problems <- err
-					return
-				}
-				rows, err := store.Claim(ctx, 3)
-				if err != nil {
-					problems <- err
-					return
-				}
-				for _, row := range rows {
-					mu.Lock()
-					fmt.Fprintln(out, row.DispatchKey, row.Fence)
-					mu.Unlock()
-					if err := store.Complete(ctx, row.Ref()); err != nil {
-						problems <- err
-						return
-					}
-				}
-			}
-		})
+		go func() {
+			problems <- appendAndComplete(store, own/goroutines, func(row outbox.Row) {
+				mu.Lock()
+				defer mu.Unlock()
+				fmt.Fprintln(out, row.DispatchKey, row.Fence)
+			})
+		}()
 	}
-	all.Wait()
-	close(problems)
-	return <-problems
+	for range goroutines {
+		err = errors.Join(err, <-problems)
+	}
+	return err
+}
+
+// appendAndComplete appends n rows of a workflow, one a call, and completes what
+// it can claim in between.
+func appendAndComplete(store *outbox.Store, n int, claimed func(outbox.Row)) error {
+	ctx := context.Background()
+	workflow := uuid.New()
+	for i := range n {
+		if _, err := store.Append(ctx, row(workflow, i)); err != nil {
+			return err
+		}
+		rows, err := store.Claim(ctx, 3)
+		if err != nil {
+			return err
+		}
+		for _, row := range rows {
+			claimed(row)
+			if err := store.Complete(ctx, row.Ref()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func TestProcessesShareAFileWithoutALockErrorAndEachRowOnce(t *testing.T) {

@@ -21,14 +21,15 @@ import (
 // error: what fn sends after that is refused, for outside the transaction it
 // would be stored at once. To be sure of it, tx asks the connection before every
 // statement after the first that failed or the first query, and those of the …Tx
-// methods are queries; on a server that costs a request each. Statements that begin or end a transaction are refused, while
-// SAVEPOINT, ROLLBACK TO and RELEASE work. Rows that fn leaves open are closed.
+// methods are queries; on a server that costs a request each. Statements that
+// begin or end a transaction are refused, while SAVEPOINT, ROLLBACK TO and RELEASE
+// work. Rows that fn leaves open are closed.
 //
 // fn must use tx only until it returns, and must not call methods without a Tx.
 // With the context it is given they return ErrInUpdate; with another they wait
-// for this transaction, as all writes do and, in memory, reads too. It holds the write lock, so it should not wait for
-// anything else either; a server undoes a transaction that is open for 5
-// seconds while another waits.
+// for this transaction, as all writes do and, in memory, reads too. fn holds the
+// write lock, so it should not wait for anything else either; a server undoes a
+// transaction that is open for 5 seconds while another waits.
 //
 // If the process dies before Update returns, everything is stored or nothing.
 func (s *Store) Update(ctx context.Context, fn func(ctx context.Context, tx Tx) error) error {
