@@ -23,9 +23,9 @@ func TestCallsThatShareACommitTellTheTruthWhateverStatementFails(t *testing.T) {
 		recorded := &recorder{seen: map[string][]driver.NamedValue{}, late: late}
 		name := "recorded-" + uuid.NewString() // a driver stays registered
 		sql.Register(name, recordedDriver{recorded})
+		store, err := outbox.Open(context.Background(), name, "file:"+filepath.Join(t.TempDir(), "outbox.db"), nil)
+		require.NoError(t, err)
 		for n := 1; ; n++ {
-			store, err := outbox.Open(context.Background(), name, "file:"+filepath.Join(t.TempDir(), "outbox.db"), nil)
-			require.NoError(t, err)
 			ctx := context.Background()
 			workflow := uuid.New()
 			var all sync.WaitGroup
@@ -59,11 +59,11 @@ func TestCallsThatShareACommitTellTheTruthWhateverStatementFails(t *testing.T) {
 			_, err = store.Append(ctx, row(workflow, 100))
 			require.NoError(t, err, "the store works on")
 			outboxtest.Check(t, store)
-			require.NoError(t, store.Close())
 			if !failed && n > 20 {
 				break
 			}
 		}
+		require.NoError(t, store.Close())
 	}
 }
 
