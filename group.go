@@ -20,9 +20,18 @@ type job struct {
 	ctx    context.Context
 	weight int // how many rows it may touch, or so
 	run    func(tx Tx, now string) error
+	work   mergeable // what run does, if it can be done together with others'
 
 	err      error // its outcome
 	panicked any   // what run panicked with, for its own goroutine to panic on with
+}
+
+// mergeable is work of which one statement can do several at a time.
+type mergeable interface {
+	mergesWith(other mergeable) bool
+	// runAll does the work of all, of which the receiver is the first, and
+	// notes the outcome of each.
+	runAll(ctx context.Context, tx Tx, now string, all []mergeable) error
 }
 
 // guard calls fn for the job on another's goroutine, which it must not end.
@@ -190,7 +199,15 @@ func (s *Store) commitGroup(conn *sql.Conn, group []*job) ([]error, error) {
 		}
 	}()
 	outcomes := make([]error, len(group))
-	for i, j := range group {
+	for i := 0; i < len(group); {
+		merged, err := s.runMerged(conn, group[i:])
+		if err != nil {
+			return nil, err
+		}
+		if i += merged; merged > 0 {
+			continue
+		}
+		j := group[i]
 		outcomes[i] = j.guard(func() error {
 			_, err := savepoint(j.ctx, s, conn, true, func(tx Tx, now string) (done, error) {
 				return done{}, j.run(tx, now)
@@ -200,12 +217,44 @@ func (s *Store) commitGroup(conn *sql.Conn, group []*job) ([]error, error) {
 		if j.panicked != nil || errors.Is(outcomes[i], errNotUndone) {
 			return nil, ErrRolledBack
 		}
+		i++
 	}
 	for _, j := range group {
 		j.err = ErrCommitUnknown // until it is known
 	}
 	ended = true
 	return outcomes, s.commit(ctx, conn)
+}
+
+// runMerged does the work of the first jobs as one, if several are alike, and
+// returns how many: 0 if they are not, or if that failed and has been undone.
+// Then each is to be run for itself.
+func (s *Store) runMerged(conn *sql.Conn, group []*job) (int, error) {
+	var all []mergeable
+	for _, j := range group {
+		if j.work == nil || j.ctx.Err() != nil || !group[0].work.mergesWith(j.work) {
+			break
+		}
+		all = append(all, j.work)
+	}
+	if len(all) < 2 {
+		return 0, nil
+	}
+	ctx := context.Background() // what others wait for does not end with one of them
+	err := group[0].guard(func() error {
+		_, err := savepoint(ctx, s, conn, true, func(tx Tx, now string) (done, error) {
+			return done{}, all[0].runAll(ctx, tx, now, all)
+		})
+		return err
+	})
+	switch {
+	case errors.Is(err, errPanicked), errors.Is(err, errNotUndone):
+		group[0].panicked = nil // alone, the one at fault will again
+		return 0, ErrRolledBack
+	case err != nil:
+		return 0, nil
+	}
+	return len(all), nil
 }
 
 func (s *Store) finishJob(conn *sql.Conn, j *job) error {

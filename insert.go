@@ -6,19 +6,26 @@ import (
 	"strings"
 )
 
-// insertStatement returns an INSERT of rows, up to its conflict clause. A driver
-// charges for each value bound and SQLite for each that is parsed, so what all
-// rows have in common is written once, as it is for most columns of a fan-out:
+// insertStatement returns an INSERT of rows, to which a conflict clause may be
+// added. A driver charges for each value bound and SQLite for each that is
+// parsed, so what all rows have in common is written once, as it is for most
+// columns of a fan-out:
 //
 //	INSERT INTO outbox (…) SELECT column1, ?, column2, … FROM (VALUES (?, ?), (?, ?), …) WHERE TRUE
 //
-// That a WHERE stands before the conflict clause is SQLite's rule for a SELECT.
+// That a WHERE stands before a conflict clause is SQLite's rule for a SELECT.
+// One row alone is cheaper as VALUES.
 func insertStatement(rows []stagedRow, now string) (string, []any) {
-	var (
-		list    = values{now: now}
-		varying []stagedColumn
-	)
+	list := values{now: now}
 	list.sql.WriteString(insertInto)
+	if len(rows) == 1 {
+		list.sql.WriteString("VALUES (")
+		list.row(stagedColumns, &rows[0])
+		list.sql.WriteByte(')')
+		return list.sql.String(), list.args
+	}
+	list.sql.WriteString("SELECT ")
+	var varying []stagedColumn
 	for i, column := range stagedColumns {
 		if i > 0 {
 			list.sql.WriteByte(',')
@@ -30,23 +37,16 @@ func insertStatement(rows []stagedRow, now string) (string, []any) {
 		varying = append(varying, column)
 		list.sql.WriteString("column" + strconv.Itoa(len(varying)))
 	}
+	list.sql.WriteString(" FROM (VALUES ")
 	for i := range rows {
-		if len(varying) == 0 {
-			break
+		if i > 0 {
+			list.sql.WriteByte(',')
 		}
-		list.sql.WriteString([]string{" FROM (VALUES (", ",("}[min(i, 1)])
-		for j, column := range varying {
-			if j > 0 {
-				list.sql.WriteByte(',')
-			}
-			column.write(&list, &rows[i])
-		}
+		list.sql.WriteByte('(')
+		list.row(varying, &rows[i])
 		list.sql.WriteByte(')')
 	}
-	if len(varying) > 0 {
-		list.sql.WriteByte(')')
-	}
-	list.sql.WriteString(" WHERE TRUE")
+	list.sql.WriteString(") WHERE TRUE")
 	return list.sql.String(), list.args
 }
 
@@ -111,7 +111,7 @@ var insertInto = func() string {
 	for _, column := range stagedColumns {
 		names = append(names, column.name)
 	}
-	return "INSERT INTO outbox (" + strings.Join(names, ", ") + ") SELECT "
+	return "INSERT INTO outbox (" + strings.Join(names, ", ") + ") "
 }()
 
 // values writes values into a statement. Texts of the caller's are bound, and
@@ -120,6 +120,16 @@ type values struct {
 	sql  strings.Builder
 	args []any
 	now  string
+}
+
+// row is a row's values of columns.
+func (v *values) row(columns []stagedColumn, r *stagedRow) {
+	for i, column := range columns {
+		if i > 0 {
+			v.sql.WriteByte(',')
+		}
+		column.write(v, r)
+	}
 }
 
 func (v *values) text(text string) {

@@ -27,10 +27,14 @@ func (s *Store) CompleteTx(ctx context.Context, tx Tx, refs ...Ref) error {
 	if err := checkRefs(refs); err != nil || len(refs) == 0 {
 		return err
 	}
-	lost, err := within(ctx, s, complete.op, tx, func(tx Tx, now string) ([]string, error) {
-		return complete.apply(ctx, tx, now, refs)
+	work := &settling{change: complete, refs: refs}
+	_, err := within(ctx, s, complete.op, tx, func(tx Tx, now string) (done, error) {
+		return done{}, work.runAll(ctx, tx, now, []mergeable{work})
 	})
-	return claimLost(lost, err)
+	if err != nil {
+		return err
+	}
+	return work.claimLost()
 }
 
 // Retry makes a live row pending again, not to be claimed before visibleAfter
@@ -91,18 +95,56 @@ func (s *Store) transition(ctx context.Context, change transition, refs []Ref) e
 	if err := checkRefs(refs); err != nil || len(refs) == 0 {
 		return err
 	}
-	lost, err := write(ctx, s, change.op, len(refs), func(tx Tx, now string) ([]string, error) {
-		return change.apply(ctx, tx, now, refs)
-	})
-	return claimLost(lost, err)
+	work := &settling{change: change, refs: refs}
+	if err := writeMerged(ctx, s, change.op, len(refs), work); err != nil {
+		return err
+	}
+	return work.claimLost()
+}
+
+// settling is a transition that others like it can be merged with.
+type settling struct {
+	change transition
+	refs   []Ref
+	lost   []string // the outcome
+}
+
+// mergesWith is false for a change that comes with values of its own.
+func (w *settling) mergesWith(other mergeable) bool {
+	o, ok := other.(*settling)
+	return ok && o.change.op == w.change.op && len(w.change.args) == 0
+}
+
+func (w *settling) runAll(ctx context.Context, tx Tx, now string, all []mergeable) error {
+	refs := w.refs
+	if len(all) > 1 {
+		refs = nil
+		for _, work := range all {
+			refs = append(refs, work.(*settling).refs...)
+		}
+	}
+	lost, err := w.change.apply(ctx, tx, now, refs)
+	if err != nil {
+		return err
+	}
+	for _, work := range all {
+		work := work.(*settling)
+		work.lost = nil
+		for _, ref := range work.refs {
+			if lost[ref] {
+				work.lost = append(work.lost, ref.DispatchKey)
+			}
+		}
+	}
+	return nil
 }
 
 // claimLost is the error of a call whose other refs are stored.
-func claimLost(lost []string, err error) error {
-	if err != nil || len(lost) == 0 {
-		return err
+func (w *settling) claimLost() error {
+	if len(w.lost) == 0 {
+		return nil
 	}
-	return &ClaimLostError{DispatchKeys: unique(lost)}
+	return &ClaimLostError{DispatchKeys: unique(w.lost)}
 }
 
 const (
@@ -123,7 +165,7 @@ WHERE ref.fence <> 0 AND outbox.id IS NULL`
 
 // apply makes the change in one statement for all refs, or a few if their keys
 // are long. A second one finds out which refs are lost, if any can be.
-func (change transition) apply(ctx context.Context, tx Tx, now string, refs []Ref) (lost []string, err error) {
+func (change transition) apply(ctx context.Context, tx Tx, now string, refs []Ref) (lost map[Ref]bool, err error) {
 	for batch := range argumentBatches(refs, Ref.size) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -142,9 +184,11 @@ func (change transition) apply(ctx context.Context, tx Tx, now string, refs []Re
 		if err != nil {
 			return nil, err
 		}
-		slices.Sort(positions)
+		if lost == nil {
+			lost = make(map[Ref]bool)
+		}
 		for _, position := range positions {
-			lost = append(lost, batch[position].DispatchKey)
+			lost[batch[position]] = true
 		}
 	}
 	return lost, nil

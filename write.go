@@ -11,42 +11,51 @@ import (
 // instant at which the write lock was held. weight is how many rows it may
 // touch, or so.
 func write[T any](ctx context.Context, s *Store, op string, weight int, fn func(tx Tx, now string) (T, error)) (T, error) {
-	var zero T
-	if err := s.admit(ctx); err != nil {
-		return zero, err
-	}
-	if s.deaf() {
-		value, err := writeAlone(ctx, s, fn)
-		return value, s.explain(ctx, op, err)
-	}
-	var value T
-	j := &job{ctx: ctx, weight: weight, run: func(tx Tx, now string) (err error) {
+	var zero, value T
+	err := writeJob(s, op, &job{ctx: ctx, weight: weight, run: func(tx Tx, now string) (err error) {
 		value, err = fn(tx, now)
 		return err
-	}}
-	s.runJob(j)
-	if j.panicked != nil {
-		panic(j.panicked)
-	}
-	if j.err != nil {
-		return zero, s.explain(ctx, op, j.err)
+	}})
+	if err != nil {
+		return zero, err
 	}
 	return value, nil
 }
 
+// writeMerged is write for work that may be done together with that of other
+// goroutines, and which holds its outcome.
+func writeMerged(ctx context.Context, s *Store, op string, weight int, work mergeable) error {
+	return writeJob(s, op, &job{ctx: ctx, weight: weight, work: work, run: func(tx Tx, now string) error {
+		return work.runAll(ctx, tx, now, []mergeable{work})
+	}})
+}
+
+func writeJob(s *Store, op string, j *job) error {
+	if err := s.admit(j.ctx); err != nil {
+		return err
+	}
+	if s.deaf() {
+		return s.explain(j.ctx, op, writeAlone(s, j))
+	}
+	s.runJob(j)
+	if j.panicked != nil {
+		panic(j.panicked)
+	}
+	return s.explain(j.ctx, op, j.err)
+}
+
 // writeAlone shares its commit with nobody: it may have to leave a driver to
 // itself when ctx ends, and nobody else's call must hang on that.
-func writeAlone[T any](ctx context.Context, s *Store, fn func(tx Tx, now string) (T, error)) (T, error) {
-	var zero T
-	if err := s.takeTurn(ctx); err != nil {
-		return zero, err
+func writeAlone(s *Store, j *job) error {
+	if err := s.takeTurn(j.ctx); err != nil {
+		return err
 	}
 	defer s.turns.pass()
-	conn, err := s.begin(ctx)
+	conn, err := s.begin(j.ctx)
 	if err != nil {
-		return zero, err
+		return err
 	}
-	return finish(ctx, s, conn, fn)
+	return s.finishJob(conn, j)
 }
 
 // finish runs fn in the transaction that is open on conn, ends it whatever
