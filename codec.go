@@ -23,57 +23,56 @@ const (
 	inlineLimitSQL = "1024"
 )
 
-// packedColumns reads the columns of a row, but for its payload, as one blob:
-// drivers charge for every value, and try to read every text as an instant
-// ("2024-01-01" would come back as a time.Time). No stored text holds a NUL,
-// so NULs can part the fields; free texts come last, so that one that does hold
-// a NUL spoils no other field. The first field names a column whose value is
-// not of its type, if one is.
-const packedColumns = `
-	CAST(CASE
-		WHEN typeof(dispatch_key) <> 'text' THEN 'dispatch_key'
-		WHEN typeof(workflow_id) <> 'text' THEN 'workflow_id'
-		WHEN typeof(ordinal) <> 'integer' THEN 'ordinal'
-		WHEN typeof(activity_type) <> 'text' THEN 'activity_type'
-		WHEN typeof(attempt) <> 'integer' THEN 'attempt'
-		WHEN typeof(run_id) = 'blob' THEN 'run_id'
-		WHEN typeof(namespace) <> 'text' THEN 'namespace'
-		WHEN typeof(task_queue) <> 'text' THEN 'task_queue'
-		WHEN typeof(node) = 'blob' THEN 'node'
-		WHEN typeof(content_type) = 'blob' THEN 'content_type'
-		WHEN typeof(fence) <> 'integer' THEN 'fence'
-		ELSE '' END
-	|| char(0) || id || char(0) || ordinal || char(0) || status || char(0) || attempt || char(0) || fence
+// packedStart and packedEnd, with a number between them, read the columns of a
+// row, but for its payload, as one blob: drivers charge for every value, and try
+// to read every text as an instant ("2024-01-01" would come back as a
+// time.Time). No stored text holds a NUL, so NULs can part the fields; free
+// texts come last, so that one that does hold a NUL spoils no other field.
+//
+// The first field names a column that holds a blob, if one does: a blob sorts
+// after every text and number, so comparing is enough. A text where a number
+// should be shows when it is decoded.
+const (
+	packedStart = `CAST(CASE WHEN dispatch_key >= x'' OR workflow_id >= x'' OR ordinal >= x'' OR activity_type >= x''
+	OR attempt >= x'' OR fence >= x'' OR run_id >= x'' OR namespace >= x'' OR task_queue >= x'' OR node >= x'' OR content_type >= x''
+	THEN CASE WHEN dispatch_key >= x'' THEN 'dispatch_key' WHEN workflow_id >= x'' THEN 'workflow_id' WHEN ordinal >= x'' THEN 'ordinal'
+		WHEN activity_type >= x'' THEN 'activity_type' WHEN attempt >= x'' THEN 'attempt' WHEN fence >= x'' THEN 'fence'
+		WHEN run_id >= x'' THEN 'run_id' WHEN namespace >= x'' THEN 'namespace' WHEN task_queue >= x'' THEN 'task_queue'
+		WHEN node >= x'' THEN 'node' ELSE 'content_type' END
+	ELSE '' END || char(0) || (`
+
+	packedEnd = `) || char(0) || id || char(0) || ordinal || char(0) || status || char(0) || attempt || char(0) || fence
 	|| char(0) || visible_after || char(0) || ifnull(claimed_at, '') || char(0) || created_at || char(0) || ifnull(finished_at, '')
 	|| char(0) || (content_type IS NULL) || char(0) || dispatch_key || char(0) || workflow_id || char(0) || ifnull(run_id, '')
 	|| char(0) || namespace || char(0) || task_queue || char(0) || ifnull(node, '') || char(0) || activity_type
 	|| char(0) || ifnull(content_type, '') || char(0) || ifnull(last_error, '') AS BLOB)`
+)
 
-// A row is read as three values: the packed columns, the payload, and, if that
-// is still to be fetched or missing, about how large it is, else 0. SQL tells
-// the last, since a driver may read an empty blob as nil.
+// A row is read as two values: the packed columns and the payload. The number
+// among the former is, if the payload is still to be fetched or is missing, about
+// how large it is, else 0: SQL tells, since a driver may read an empty blob as nil.
 const (
 	// returnedRow is for RETURNING, which builds one record a row: there a
 	// payload of nearly the largest size would make the record too large for
 	// a server. It leaves out large payloads, for selectPayloads to fetch.
-	returnedRow = packedColumns + `,
-	CASE WHEN length(input) <= ` + inlineLimitSQL + ` THEN CAST(input AS BLOB) END,
-	CASE WHEN input IS NULL THEN ifnull((SELECT length(data) FROM outbox_payload WHERE outbox_payload.id = outbox.id), 0) + 1
-	WHEN length(input) > ` + inlineLimitSQL + ` THEN length(input) ELSE 0 END`
+	returnedRow = packedStart + `CASE
+	WHEN input IS NULL THEN ifnull((SELECT length(data) FROM outbox_payload WHERE outbox_payload.id = outbox.id), 0) + 1
+	WHEN length(input) > ` + inlineLimitSQL + ` THEN length(input) ELSE 0 END` + packedEnd + `,
+	CASE WHEN length(input) <= ` + inlineLimitSQL + ` THEN CAST(input AS BLOB) END`
 
 	// selectedRow is for a SELECT without a sorter: it has every payload.
-	selectedRow = packedColumns + `,
-	` + payloadColumn + `,
-	` + payloadMissing
+	selectedRow = packedStart + payloadMissing + packedEnd + `,
+	` + payloadColumn
 
 	payloadColumn = `CASE WHEN input IS NULL THEN (SELECT data FROM outbox_payload WHERE outbox_payload.id = outbox.id)
 	ELSE CAST(input AS BLOB) END`
 	payloadMissing = `input IS NULL AND NOT EXISTS (SELECT 1 FROM outbox_payload WHERE outbox_payload.id = outbox.id)`
 )
 
-// Positions in packedColumns.
+// Positions in the packed columns.
 const (
 	fieldMistyped = iota
+	fieldUnread
 	fieldID
 	fieldOrdinal
 	fieldStatus
@@ -112,12 +111,11 @@ func queryRows(ctx context.Context, tx Tx, text string, args ...any) ([]storedRo
 		var (
 			packed  sql.RawBytes
 			payload []byte
-			unread  int64
 		)
-		if err := rows.Scan(&packed, &payload, &unread); err != nil {
+		if err := rows.Scan(&packed, &payload); err != nil {
 			return err
 		}
-		list = append(list, decodeRow(packed, payload, unread))
+		list = append(list, decodeRow(packed, payload))
 		return nil
 	})
 	return list, err
@@ -137,8 +135,8 @@ func rowsOf(stored []storedRow) []Row {
 
 // decodeRow decodes a packed row; what it cannot decode is noted as the defect.
 // The ID is always known.
-func decodeRow(packed, payload []byte, unread int64) storedRow {
-	row := storedRow{unread: unread}
+func decodeRow(packed, payload []byte) storedRow {
+	var row storedRow
 	fields := strings.Split(string(packed), "\x00")
 	if len(fields) != fieldCount {
 		row.fail("row", errors.New("a text holds a NUL"))
@@ -153,6 +151,7 @@ func decodeRow(packed, payload []byte, unread int64) storedRow {
 	}
 
 	var err error
+	row.unread, _ = strconv.ParseInt(fields[fieldUnread], 10, 64)
 	row.ID, _ = strconv.ParseInt(fields[fieldID], 10, 64)
 	if row.Ordinal, err = strconv.ParseUint(fields[fieldOrdinal], 10, 63); err != nil {
 		row.fail("ordinal", err)
@@ -193,7 +192,7 @@ func decodeRow(packed, payload []byte, unread int64) storedRow {
 	row.Input.ContentType = fields[fieldContentType]
 	row.LastError = fields[fieldLastError]
 	row.enveloped = fields[fieldEnveloped] == "1"
-	if unread == 0 {
+	if row.unread == 0 {
 		row.setPayload(payload)
 	}
 	return row
@@ -273,10 +272,10 @@ func encodeInstant(at time.Time) (text string, ok bool) {
 }
 
 func decodeInstant(text string) (time.Time, error) {
-	if len(text) != len(instantLayout) {
+	if len(text) != len(instantLayout) || text[19] != '.' || text[29] != 'Z' {
 		return time.Time{}, fmt.Errorf("%q is not an instant with nine fraction digits and Z", text)
 	}
-	return time.Parse(instantLayout, text)
+	return time.Parse(time.RFC3339Nano, text) // a layout that is parsed fast
 }
 
 // decodeUUID accepts the stored form alone: any other would be shown but
@@ -332,14 +331,33 @@ func decodeEnvelope(data []byte) (Payload, error) {
 
 // encodeRefs returns refs as a JSON array of [key, fence].
 func encodeRefs(refs []Ref) string {
-	pairs := make([][2]any, len(refs))
+	var text strings.Builder
+	text.WriteByte('[')
 	for i, ref := range refs {
-		pairs[i] = [2]any{ref.DispatchKey, ref.Fence}
+		if i > 0 {
+			text.WriteByte(',')
+		}
+		text.WriteByte('[')
+		text.WriteString(quoteJSON(ref.DispatchKey))
+		text.WriteByte(',')
+		text.WriteString(strconv.FormatInt(ref.Fence, 10))
+		text.WriteByte(']')
 	}
-	return encodeJSON(pairs)
+	text.WriteByte(']')
+	return text.String()
 }
 
-// encodeJSON encodes slices of strings, integers and UUIDs, which cannot fail.
+// quoteJSON returns text as a JSON string. Most keys need no escaping.
+func quoteJSON(text string) string {
+	for i := range len(text) {
+		if c := text[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+			return encodeJSON(text)
+		}
+	}
+	return `"` + text + `"`
+}
+
+// encodeJSON encodes texts, integers and UUIDs and lists of them, which cannot fail.
 func encodeJSON(v any) string {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)

@@ -22,8 +22,22 @@ func query(ctx context.Context, tx Tx, text string, args []any, scan func(*sql.R
 	return rows.Err()
 }
 
-// countRows runs a statement and returns how many rows it returned: what a
-// driver reports as affected differs from target to target.
+// countChanged runs an UPDATE and returns how many rows it changed. Returning
+// each of them costs a fifth more than asking SQLite, whose answer is right on a
+// database that Open set up; what other targets report as affected differs.
+func (s *Store) countChanged(ctx context.Context, tx Tx, update string, args ...any) (int, error) {
+	if s.deaf() {
+		return countRows(ctx, tx, update+" RETURNING 1", args...)
+	}
+	result, err := tx.ExecContext(ctx, update, args...)
+	if err != nil {
+		return 0, err
+	}
+	n, err := result.RowsAffected()
+	return int(n), err
+}
+
+// countRows runs a statement and returns how many rows it returned.
 func countRows(ctx context.Context, tx Tx, text string, args ...any) (n int, err error) {
 	err = query(ctx, tx, text, args, func(*sql.Rows) error {
 		n++

@@ -21,7 +21,7 @@ func (s *Store) Get(ctx context.Context, dispatchKey string) (Row, error) {
 // State returns the changing part of a row without its payload, or ErrNotFound.
 // What cannot be decoded of it is zero.
 func (s *Store) State(ctx context.Context, dispatchKey string) (RowState, error) {
-	row, err := s.get(ctx, "state", `SELECT `+packedColumns+`, NULL, 1`+fromKey, dispatchKey)
+	row, err := s.get(ctx, "state", `SELECT `+packedStart+`1`+packedEnd+`, NULL`+fromKey, dispatchKey)
 	return RowState{Status: row.Status, Attempt: row.Attempt, VisibleAfter: row.VisibleAfter}, err
 }
 
@@ -220,9 +220,13 @@ func (s *Store) UnsettledWorkflows(ctx context.Context) ([]uuid.UUID, error) {
 	return workflows, nil
 }
 
+// unsettledWorkflows walks the index alone, and asks once a workflow for a row
+// that is live: another program may have settled one without finishing it.
 const unsettledWorkflows = `SELECT CAST(workflow_id AS BLOB) FROM (
-	SELECT DISTINCT workflow_id FROM outbox INDEXED BY outbox_live
-	WHERE status IN ` + liveStatus + ` AND typeof(workflow_id) = 'text' ORDER BY workflow_id)`
+	SELECT DISTINCT workflow_id FROM outbox INDEXED BY outbox_unsettled
+	WHERE finished_at IS NULL AND typeof(workflow_id) = 'text' ORDER BY workflow_id) AS owner
+WHERE EXISTS (SELECT 1 FROM outbox INDEXED BY outbox_unsettled
+	WHERE finished_at IS NULL AND workflow_id = owner.workflow_id AND status IN ` + liveStatus + `)`
 
 // NextVisible returns when the earliest pending row falls due, which may be in
 // the past. ok is false if no row is pending.

@@ -27,7 +27,7 @@ func (s *Store) CompleteTx(ctx context.Context, tx Tx, refs ...Ref) error {
 	if err := checkRefs(refs); err != nil || len(refs) == 0 {
 		return err
 	}
-	work := &settling{change: complete, refs: refs}
+	work := &settling{store: s, change: complete, refs: refs}
 	_, err := within(ctx, s, complete.op, tx, func(tx Tx, now string) (done, error) {
 		return done{}, work.runAll(ctx, tx, now, []mergeable{work})
 	})
@@ -95,7 +95,7 @@ func (s *Store) transition(ctx context.Context, change transition, refs []Ref) e
 	if err := checkRefs(refs); err != nil || len(refs) == 0 {
 		return err
 	}
-	work := &settling{change: change, refs: refs}
+	work := &settling{store: s, change: change, refs: refs}
 	if err := writeMerged(ctx, s, change.op, len(refs), work); err != nil {
 		return err
 	}
@@ -104,6 +104,7 @@ func (s *Store) transition(ctx context.Context, change transition, refs []Ref) e
 
 // settling is a transition that others like it can be merged with.
 type settling struct {
+	store  *Store
 	change transition
 	refs   []Ref
 	lost   []string // the outcome
@@ -123,7 +124,7 @@ func (w *settling) runAll(ctx context.Context, tx Tx, now string, all []mergeabl
 			refs = append(refs, work.(*settling).refs...)
 		}
 	}
-	lost, err := w.change.apply(ctx, tx, now, refs)
+	lost, err := w.store.apply(ctx, tx, now, w.change, refs)
 	if err != nil {
 		return err
 	}
@@ -165,14 +166,14 @@ WHERE ref.fence <> 0 AND outbox.id IS NULL`
 
 // apply makes the change in one statement for all refs, or a few if their keys
 // are long. A second one finds out which refs are lost, if any can be.
-func (change transition) apply(ctx context.Context, tx Tx, now string, refs []Ref) (lost map[Ref]bool, err error) {
+func (s *Store) apply(ctx context.Context, tx Tx, now string, change transition, refs []Ref) (lost map[Ref]bool, err error) {
 	for batch := range argumentBatches(refs, Ref.size) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
 		encoded := encodeRefs(batch)
-		changed, err := countRows(ctx, tx,
-			`UPDATE outbox SET `+change.set+` WHERE id IN (`+matchedRows+change.from+`) RETURNING 1`,
+		changed, err := s.countChanged(ctx, tx,
+			`UPDATE outbox SET `+change.set+` WHERE id IN (`+matchedRows+change.from+`)`,
 			append([]any{cmp.Or(change.at, now), encoded}, change.args...)...)
 		if err != nil {
 			return nil, err
@@ -218,8 +219,8 @@ func (s *Store) SettleWorkflowTx(ctx context.Context, tx Tx, workflowID uuid.UUI
 	})
 }
 
-const settleLive = `UPDATE outbox INDEXED BY outbox_live SET status = 'cancelled', claimed_at = NULL, finished_at = ?1
-WHERE workflow_id = ?2 AND status IN ` + liveStatus + ` RETURNING CAST(dispatch_key AS BLOB)`
+const settleLive = `UPDATE outbox INDEXED BY outbox_unsettled SET status = 'cancelled', claimed_at = NULL, finished_at = ?1
+WHERE finished_at IS NULL AND workflow_id = ?2 AND status IN ` + liveStatus + ` RETURNING CAST(dispatch_key AS BLOB)`
 
 func settleWorkflow(ctx context.Context, tx Tx, now string, workflowID uuid.UUID) ([]string, error) {
 	keys, err := queryTexts(ctx, tx, settleLive, now, workflowID.String())

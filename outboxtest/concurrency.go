@@ -2,6 +2,7 @@ package outboxtest
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -84,13 +85,18 @@ var concurrencyRules = []rule{
 					stored++
 				}
 			}
-			if appendErr == nil {
+			switch {
+			case appendErr == nil:
 				require.Equal(s.t, 2, stored)
-			} else {
+			case errors.Is(appendErr, outbox.ErrCommitUnknown): // a COMMIT may be slow on a busy machine
+				require.NotEqual(s.t, 1, stored)
+			default:
 				require.Zero(s.t, stored)
 			}
 			_, err := s.State(s.ctx, s.key(10_000+i))
-			require.Equal(s.t, updateErr == nil, err == nil)
+			if !errors.Is(updateErr, outbox.ErrCommitUnknown) {
+				require.Equal(s.t, updateErr == nil, err == nil)
+			}
 		}
 		for range 200 {
 			_, err := s.Claim(s.ctx, 1)
