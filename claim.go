@@ -61,14 +61,19 @@ func (s *Store) ClaimScopedExcluding(ctx context.Context, scope Scope, limit int
 }
 
 // selection is what a claim may take: a query for the ids of pending rows in
-// claiming order. ?1 is now, ?2 the limit; args are what follows.
+// claiming order. ?1 is now, ?2 the limit, ?3 and ?4 where to start; args are
+// what follows.
 type selection struct {
 	query string
 	args  []any
+	first position
 }
 
+// position is a place in claiming order; zero is before all rows.
+type position struct{ visibleAfter, dispatchKey string }
+
 func (chosen selection) bind(now string, limit int) []any {
-	return append([]any{now, limit}, chosen.args...)
+	return append([]any{now, limit, chosen.first.visibleAfter, chosen.first.dispatchKey}, chosen.args...)
 }
 
 // The selections walk their index from its first due row to the limit. A scoped
@@ -76,25 +81,29 @@ func (chosen selection) bind(now string, limit int) []any {
 // never steps over rows that it may not take; what is sorted are the two arms,
 // each no longer than the limit.
 const (
-	selectDue = `SELECT id FROM outbox INDEXED BY outbox_due WHERE status = 'pending' AND visible_after <= ?1`
-	notHeld   = ` AND workflow_id NOT IN (SELECT value FROM json_each(?3))`
+	selectDue = `SELECT id FROM outbox INDEXED BY outbox_due WHERE ` + pendingAndDue
+	notHeld   = ` AND workflow_id NOT IN (SELECT value FROM json_each(?5))`
 	inOrder   = ` ORDER BY visible_after, dispatch_key LIMIT ?2`
 
+	pendingAndDue = `status = 'pending' AND visible_after <= ?1 AND (visible_after, dispatch_key) >= (?3, ?4)`
+
 	scopedFrom = `SELECT id, visible_after, dispatch_key FROM outbox INDEXED BY outbox_route
-	WHERE status = 'pending' AND visible_after <= ?1 AND namespace = ?3 AND task_queue = ?4 AND node `
-	scopedNotHeld = ` AND workflow_id NOT IN (SELECT value FROM json_each(?6))`
+	WHERE ` + pendingAndDue + ` AND namespace = ?5 AND task_queue = ?6 AND node `
+	scopedNotHeld = ` AND workflow_id NOT IN (SELECT value FROM json_each(?8))`
 
 	selectScoped = `SELECT id FROM (
 	SELECT * FROM (` + scopedFrom + `IS NULL` + inOrder + `) UNION ALL
-	SELECT * FROM (` + scopedFrom + `= ?5` + inOrder + `))` + inOrder
+	SELECT * FROM (` + scopedFrom + `= ?7` + inOrder + `))` + inOrder
 
 	selectScopedNotHeld = `SELECT id FROM (
 	SELECT * FROM (` + scopedFrom + `IS NULL` + scopedNotHeld + inOrder + `) UNION ALL
-	SELECT * FROM (` + scopedFrom + `= ?5` + scopedNotHeld + inOrder + `))` + inOrder
+	SELECT * FROM (` + scopedFrom + `= ?7` + scopedNotHeld + inOrder + `))` + inOrder
 )
 
-// claim looks first, outside the write lock, whether anything is due. On a busy
-// server it does not.
+// claim looks first, outside the write lock, whether anything is due, and then
+// starts where it found something, so that the rows of held workflows in front
+// are passed over once. What is staged before that place in between was staged
+// after the look. On a busy server it does not look.
 func (s *Store) claim(ctx context.Context, limit int, chosen selection) ([]Row, error) {
 	if err := checkLimit(limit); err != nil || limit == 0 {
 		return nil, err
@@ -102,10 +111,11 @@ func (s *Store) claim(ctx context.Context, limit int, chosen selection) ([]Row, 
 	// On a server the look costs two requests, and a claim without it four: it
 	// is left out while there is work.
 	if s.opened != serverDatabase || s.idle.Load() {
-		due, err := s.anyDue(ctx, chosen)
+		first, due, err := s.firstDue(ctx, chosen)
 		if err != nil || !due {
 			return nil, err
 		}
+		chosen.first = first
 	}
 	rows, err := write(ctx, s, "claim", limit, func(tx Tx, now string) (claimedRows, error) {
 		return claimRows(ctx, tx, now, limit, chosen)
@@ -124,14 +134,23 @@ func (s *Store) claim(ctx context.Context, limit int, chosen selection) ([]Row, 
 // expectDue makes the next claim go straight for the rows.
 func (s *Store) expectDue() { s.idle.Store(false) }
 
-func (s *Store) anyDue(ctx context.Context, chosen selection) (bool, error) {
-	return look(ctx, s, "claim", func(tx Tx) (bool, error) {
+func (s *Store) firstDue(ctx context.Context, chosen selection) (first position, due bool, err error) {
+	found, err := look(ctx, s, "claim", func(tx Tx) ([]string, error) {
 		now, err := s.instant()
 		if err != nil {
-			return false, err
+			return nil, err
 		}
-		return anyRow(ctx, tx, chosen.query, chosen.bind(now, 1)...)
+		return queryTexts(ctx, tx, `SELECT CAST(visible_after || char(0) || dispatch_key AS BLOB) FROM outbox WHERE id = (`+chosen.query+`)`,
+			chosen.bind(now, 1)...)
 	})
+	if err != nil || len(found) == 0 {
+		return position{}, false, err
+	}
+	first.visibleAfter, first.dispatchKey, _ = strings.Cut(found[0], "\x00")
+	if textDefect(first.dispatchKey) != "" {
+		first.dispatchKey = "" // before any
+	}
+	return first, true, nil
 }
 
 // claimedRows is what a claim did: rows to hand out, and rows that could not be
