@@ -76,7 +76,7 @@ func draw(lines []line, low, high float64) []byte {
 	fmt.Fprintf(&svg, "<text x='%d' y='28' font-size='16' font-weight='bold'>%s</text>\n", plotLeft, chartTitle)
 	for power := low; power <= high; power++ {
 		at := y(math.Pow(10, power))
-		fmt.Fprintf(&svg, "<line x1='%d' x2='%d' y1='%.1f' y2='%[3].1f' stroke='%s'/>\n", plotLeft, plotLeft+plotWidth, at, chartGrid)
+		fmt.Fprintf(&svg, "<line x1='%d' x2='%d' y1='%.1f' y2='%.1[3]f' stroke='%s'/>\n", plotLeft, plotLeft+plotWidth, at, chartGrid)
 		fmt.Fprintf(&svg, "<text x='%d' y='%.1f' text-anchor='end'>%g</text>\n", plotLeft-8, at+4, math.Pow(10, power))
 	}
 	for _, backlog := range backlogs {

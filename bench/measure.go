@@ -21,8 +21,13 @@ func (p *programs) measure(ctx context.Context, m measurement, rounds int) (map[
 		rounds = min(rounds, m.rounds)
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends the processes that an error leaves running
 	var running []*process
+	defer func() { // ends what an error leaves running
+		cancel()
+		for _, process := range running {
+			process.cmd.Wait()
+		}
+	}()
 	for _, system := range m.systems {
 		process, err := p.start(ctx, system, m.spec)
 		if err != nil {

@@ -62,7 +62,13 @@ func (s Spec) Args() []string {
 	}
 }
 
-// parse is the reverse of Args.
+// Parse is the reverse of Args.
+func Parse(args []string) (Spec, error) {
+	var spec Spec
+	err := spec.parse(flag.NewFlagSet("spec", flag.ContinueOnError), args)
+	return spec, err
+}
+
 func (s *Spec) parse(flags *flag.FlagSet, args []string) error {
 	flags.StringVar((*string)(&s.Kind), "kind", "", "what is measured")
 	flags.BoolVar(&s.Full, "full", false, "synchronous=FULL")
