@@ -1,6 +1,6 @@
 # The few commands people type. CI runs .ci/run.
 
-.PHONY: test race demo lint sqld drivers ci rename
+.PHONY: test race demo bench lint sqld drivers ci rename
 
 test: ## the tests, as in the README
 	go test ./...
@@ -10,6 +10,9 @@ race: ## the same under the race detector, with the example's
 
 demo: ## the main job on an embedded database
 	go run ./examples/webhooks
+
+bench: ## the store beside other queues, on this machine
+	cd bench && go run .
 
 lint: ## gofmt, go vet, staticcheck
 	.ci/lint

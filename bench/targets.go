@@ -1,0 +1,93 @@
+package main
+
+import "fmt"
+
+// target is what the library is meant to reach.
+type target struct {
+	what    string
+	atLeast float64 // or, if that is zero,
+	below   float64
+	measure func(r results) (float64, bool)
+}
+
+func (t target) String() string {
+	if t.atLeast > 0 {
+		return fmt.Sprintf("%s: at least %g", t.what, t.atLeast)
+	}
+	return fmt.Sprintf("%s: below %g", t.what, t.below)
+}
+
+func (t target) meets(value float64) bool {
+	if t.atLeast > 0 {
+		return value >= t.atLeast
+	}
+	return value < t.below
+}
+
+// ahead asks that we are so many times better than others: than the best of
+// them.
+func ahead(times float64, what, measurement, figure string, others ...system) target {
+	return target{what: what, atLeast: times, measure: func(r results) (float64, bool) {
+		least, ok := r.lead(measurement, others[0], figure)
+		for _, other := range others[1:] {
+			lead, also := r.lead(measurement, other, figure)
+			least, ok = min(least, lead), ok && also
+		}
+		return least, ok
+	}}
+}
+
+// under asks for a figure of ours to stay below a bound.
+func under(bound float64, what, measurement, figure string) target {
+	return target{what: what, below: bound, measure: func(r results) (float64, bool) {
+		return r.of(measurement, ours, figure)
+	}}
+}
+
+func targets() []target {
+	const speed = "rows/s"
+	var all []target
+	for _, full := range []bool{false, true} {
+		one := atLevel(appendOne, full)
+		all = append(all,
+			ahead(1.3, one+", times goqite", one, speed, goqite),
+			ahead(4, one+", times River", one, speed, river))
+	}
+	fanOut := atLevel(appendFanOut, false)
+	random := atLevel(appendRandom, false)
+	eight := atLevel(fmt.Sprintf(crowdOf, 8), true)
+	many := atLevel(fmt.Sprintf(crowdOf, 32), true)
+	claim := fmt.Sprintf(claimOf, "100,000")
+	all = append(all,
+		ahead(3.5, fanOut+", times goqite batched", fanOut, speed, batched),
+		ahead(2.2, fanOut+", times River", fanOut, speed, river),
+		ahead(0.7, fanOut+", times backlite", fanOut, speed, backlite),
+		ahead(1, random+", times written by hand", random, speed, handrolled),
+		ahead(3.5, eight+", times goqite", eight, speed, goqite, goqiteOne),
+		target{what: eight + ", times one goroutine of ours", atLeast: 3, measure: func(r results) (float64, bool) {
+			crowd, ok := r.of(eight, ours, speed)
+			alone, also := r.of(atLevel(appendOne, true), ours, speed)
+			return crowd / alone, ok && also
+		}},
+		ahead(5, many+", times goqite", many, speed, goqite, goqiteOne),
+		under(20, many+", p99 in ms", many, "p99 ms"),
+		under(50, many+", worst in ms", many, "worst ms"),
+		target{what: many + ", slowest goroutine / fastest", atLeast: 0.8, measure: func(r results) (float64, bool) {
+			return r.of(many, ours, "fairness")
+		}},
+		ahead(1/2.5, claim+", times C", claim, "claim ms", limit),
+		ahead(2, claim+", times River", claim, "claim ms", river),
+		ahead(2.5, "complete 100, times goqite batched", claim, "complete ms", batched),
+		ahead(30, "complete 100, times River", claim, "complete ms", river),
+		ahead(6, drainAll+", times goqite batched", drainAll, speed, batched),
+		ahead(20, drainAll+", times River", drainAll, speed, river),
+		ahead(0.75, drainAll+", times written by hand", drainAll, speed, handrolled),
+		ahead(2, steadyState+", times goqite batched", steadyState, speed, batched),
+		ahead(0.9, steadyState+", times written by hand", steadyState, speed, handrolled),
+		ahead(1, drainWebhooks+", times C and written by hand", drainWebhooks, speed, limit, handrolled))
+	for _, payload := range payloads[1:] {
+		life := fmt.Sprintf(lifeOf, payload.text)
+		all = append(all, under(1536, life+", WAL of claim and complete, bytes a row", life, "WAL bytes"))
+	}
+	return all
+}
