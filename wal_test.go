@@ -16,8 +16,8 @@ import (
 )
 
 // walLimit is the size in bytes that the WAL of a file keeps to under load: a
-// checkpoint comes after 1,000 pages of 4 KiB, and readers may put it off.
-const walLimit = 32 << 20
+// checkpoint comes after 4,000 pages of 4 KiB, and readers may put it off.
+const walLimit = 64 << 20
 
 func TestWALStaysBoundedUnderLoadAndAfterALongReader(t *testing.T) {
 	ctx := context.Background()
@@ -71,9 +71,9 @@ func TestWALStaysBoundedUnderLoadAndAfterALongReader(t *testing.T) {
 	require.NoError(t, err)
 	var n int
 	require.NoError(t, reading.QueryRow("SELECT count(*) FROM outbox").Scan(&n))
-	grown := work(3_000)
+	grown := work(8_000)
 	require.NoError(t, reading.Rollback())
-	work(2_000)
+	work(5_000)
 	require.Less(t, walSize(), grown, "it is cut back once the reader has gone")
 	last := work(3_000)
 	require.Less(t, last, int64(walLimit))
