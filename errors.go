@@ -42,7 +42,8 @@ var (
 	ErrRolledBack = errors.New("outbox: the transaction was rolled back")
 
 	// ErrUnavailable is returned when a server cannot be reached or has
-	// dropped the connection. Nothing is stored; the call may be repeated.
+	// dropped the connection, or the driver of a database that Open opened has
+	// panicked, which is logged. Nothing is stored; the call may be repeated.
 	ErrUnavailable = errors.New("outbox: database is unavailable")
 
 	// ErrClosed is returned after Close by every call that needs the database.

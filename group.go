@@ -186,7 +186,7 @@ func (s *Store) commitGroup(conn *sql.Conn, group []*job) ([]error, error) {
 	ended := false
 	defer func() {
 		if !ended {
-			s.abort(ctx, conn)
+			s.abort(ctx, conn, false) // a job's panic was recovered, and is not the driver's
 		}
 	}()
 	outcomes := make([]error, len(group))

@@ -188,11 +188,32 @@ func (s *Store) execCommit(ctx context.Context, conn *sql.Conn) error {
 
 // abort undoes the transaction on conn and gives conn back. If a statement is
 // still under way that was left to itself, this waits for it in its stead.
-func (s *Store) abort(ctx context.Context, conn *sql.Conn) {
+func (s *Store) abort(ctx context.Context, conn *sql.Conn, panicked bool) {
 	_, _ = await(ctx, s, func() (done, error) {
+		defer closeConn(conn, panicked)
 		rollback(conn)
-		return done{}, conn.Close()
+		return done{}, nil
 	}, nil)
+}
+
+// using runs fn, which uses conn, and gives conn back.
+func using[T any](conn *sql.Conn, fn func() (T, error)) (T, error) {
+	panicked := true
+	defer func() { closeConn(conn, panicked) }()
+	value, err := fn()
+	panicked = false
+	return value, err
+}
+
+// closeConn gives conn back. After a panic nobody waits for that: if it was the
+// driver's, inside a query, database/sql keeps conn locked for good. (Open sees
+// to it that a driver does not panic, New cannot.)
+func closeConn(conn *sql.Conn, panicked bool) {
+	if panicked {
+		go conn.Close()
+		return
+	}
+	conn.Close()
 }
 
 // savepoint runs fn in a transaction that goes on after it, and that holds the
@@ -265,10 +286,14 @@ func inTransaction(conn *sql.Conn) (still, known bool) {
 // rollback ends a transaction on conn if there is one. A connection that does
 // not let it be ended is thrown away, which ends it too.
 func rollback(conn *sql.Conn) {
+	ended := false
+	defer func() {
+		if !ended { // also if the driver panicked
+			discard(conn)
+		}
+	}()
 	_, err := conn.ExecContext(context.Background(), "ROLLBACK")
-	if err != nil && !isNoTransaction(err) {
-		discard(conn)
-	}
+	ended = err == nil || isNoTransaction(err)
 }
 
 // discard makes the pool close conn instead of using it again.
@@ -311,9 +336,10 @@ func isTimedOut(err error) bool {
 }
 
 // isUnavailable reports whether a server cannot be reached, has not answered
-// whole, has forgotten the connection, or is not what answers: a gateway does.
+// whole, has forgotten the connection, or is not what answers: a gateway does;
+// or whether the driver gave the connection up.
 func isUnavailable(err error) bool {
-	return isForgotten(err) || errors.Is(err, driver.ErrBadConn) ||
+	return isForgotten(err) || isBroken(err) || errors.Is(err, driver.ErrBadConn) ||
 		says(err, "Hrana: `http error: ", "Hrana: `json error: ", "error reading a body from connection",
 			"Hrana: `api error: `status=5", "Hrana: `api error: `status=429",
 			"Write delegation: `status: Unavailable", "Write delegation: `status: Unknown, message: \"connection error: ",

@@ -53,10 +53,10 @@ func writeAlone[T any](ctx context.Context, s *Store, fn func(tx Tx, now string)
 // happens, and gives conn back.
 func finish[T any](ctx context.Context, s *Store, conn *sql.Conn, fn func(tx Tx, now string) (T, error)) (T, error) {
 	var zero T
-	ended := false
+	ended, panicked := false, true
 	defer func() {
 		if !ended {
-			s.abort(ctx, conn)
+			s.abort(ctx, conn, panicked)
 		}
 	}()
 	value, err := await(ctx, s, func() (T, error) {
@@ -67,6 +67,7 @@ func finish[T any](ctx context.Context, s *Store, conn *sql.Conn, fn func(tx Tx,
 		rollback(conn)
 		conn.Close()
 	})
+	panicked = false
 	if errors.Is(err, errAbandoned) {
 		ended = true
 	}
@@ -233,8 +234,14 @@ func (s *Store) writeWithoutForeignKeys(ctx context.Context, fn func(tx Tx, now 
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
-	rollback(conn)
+	_, err = using(conn, func() (done, error) {
+		rollback(conn)
+		return done{}, s.writeOnWithoutForeignKeys(ctx, conn, fn)
+	})
+	return err
+}
+
+func (s *Store) writeOnWithoutForeignKeys(ctx context.Context, conn *sql.Conn, fn func(tx Tx, now string) error) error {
 	enforced, err := foreignKeys(ctx, conn)
 	if err != nil {
 		return err
