@@ -197,7 +197,7 @@ func (s *Store) commitGroup(conn *sql.Conn, group []*job) ([]error, error) {
 			})
 			return err
 		})
-		if j.panicked != nil || errors.Is(outcomes[i], errNotUndone) {
+		if j.panicked != nil || errors.Is(outcomes[i], errNotUndone) || isBroken(outcomes[i]) {
 			return nil, ErrRolledBack
 		}
 	}

@@ -1,0 +1,351 @@
+package outbox_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"example.com/outbox"
+	"example.com/outbox/outboxtest"
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+)
+
+// faulty is a store over a driver that does faults, with rows in every state to
+// which it can be set back.
+type faulty struct {
+	*outbox.Store
+	t        *testing.T
+	recorded *recorder
+	clock    *outboxtest.Clock
+	db       *sql.DB // the host's, of a store that New returned
+}
+
+var (
+	faultyWorkflow = uuid.MustParse(oldWorkflow)
+	otherWorkflow  = uuid.MustParse("00000000-0000-4000-8000-000000000001")
+)
+
+func key(ordinal int) string { return outbox.DispatchKey(faultyWorkflow, uint64(ordinal)) }
+
+func held(ordinal int) outbox.Ref { return outbox.Ref{DispatchKey: key(ordinal), Fence: 1} }
+
+func large(row outbox.Row) outbox.Row {
+	row.Input.Data = make([]byte, 3000)
+	return row
+}
+
+// fill stores rows in every state, and saves them.
+func (f *faulty) fill() {
+	f.t.Helper()
+	ctx := context.Background()
+	var rows []outbox.Row
+	for i, status := range []outbox.Status{
+		outbox.Pending, outbox.Pending, outbox.Pending, outbox.Pending,
+		outbox.Claimed, outbox.Claimed, outbox.Claimed, outbox.Done, outbox.Failed, outbox.Cancelled,
+	} {
+		row := row(faultyWorkflow, i)
+		if i%2 == 1 {
+			row = large(row)
+		}
+		row.Status = status
+		row.VisibleAfter = f.clock.Now().Add(time.Duration(i-100) * time.Second)
+		row.CreatedAt = row.VisibleAfter
+		if status == outbox.Claimed {
+			row.ClaimedAt = row.VisibleAfter
+		}
+		row.FinishedAt = row.VisibleAfter
+		rows = append(rows, row)
+	}
+	rows[0].Node = "n1"
+	_, err := f.Append(ctx, append(rows, row(otherWorkflow, 0))...)
+	require.NoError(f.t, err)
+	f.exec(
+		"UPDATE outbox SET attempt = -1 WHERE ordinal = 2", // cannot be decoded
+		"CREATE TABLE history (event TEXT)",
+		"CREATE TABLE saved AS SELECT * FROM outbox",
+		"CREATE TABLE saved_payload AS SELECT * FROM outbox_payload",
+	)
+}
+
+// reset makes the store as fill left it.
+func (f *faulty) reset() {
+	f.t.Helper()
+	f.exec(
+		"DELETE FROM outbox",
+		"DELETE FROM history",
+		"INSERT INTO outbox SELECT * FROM saved",
+		"INSERT INTO outbox_payload SELECT * FROM saved_payload",
+	)
+}
+
+func (f *faulty) exec(statements ...string) {
+	f.t.Helper()
+	require.NoError(f.t, f.Update(context.Background(), func(ctx context.Context, tx outbox.Tx) error {
+		for _, statement := range statements {
+			if _, err := tx.ExecContext(ctx, statement); err != nil {
+				return fmt.Errorf("%s: %w", statement, err)
+			}
+		}
+		return nil
+	}))
+}
+
+// contents returns all that is stored.
+func (f *faulty) contents() (text string) {
+	f.t.Helper()
+	const lines = `SELECT id || quote(dispatch_key) || quote(status) || attempt || visible_after || quote(claimed_at) || fence
+	|| quote(last_error) || quote(finished_at) || created_at || length(ifnull(input, '')) AS line FROM outbox
+UNION ALL SELECT id || quote(length(data)) FROM outbox_payload UNION ALL SELECT quote(event) FROM history`
+	require.NoError(f.t, f.Update(context.Background(), func(ctx context.Context, tx outbox.Tx) error {
+		var all []byte
+		err := tx.QueryRowContext(ctx, "SELECT CAST(group_concat(line, char(10)) AS BLOB) FROM ("+lines+")").Scan(&all)
+		text = string(all)
+		return err
+	}))
+	return text
+}
+
+// operation is a call of the API. What it returns counts if it does not fail.
+type operation struct {
+	name string
+	call func(ctx context.Context, f *faulty) (any, error)
+}
+
+// lost is the outcome of a call whose other refs are stored.
+func lost(err error) (any, error) {
+	var lost *outbox.ClaimLostError
+	if errors.As(err, &lost) {
+		return lost.DispatchKeys, nil
+	}
+	return nil, err
+}
+
+var operations = []operation{
+	{"Append", func(ctx context.Context, f *faulty) (any, error) {
+		return f.Append(ctx, row(faultyWorkflow, 0), row(faultyWorkflow, 20), large(row(faultyWorkflow, 21)))
+	}},
+	{"Rearm", func(ctx context.Context, f *faulty) (any, error) {
+		return nil, f.Rearm(ctx, row(faultyWorkflow, 7), large(row(faultyWorkflow, 20)))
+	}},
+	{"Update", func(ctx context.Context, f *faulty) (any, error) {
+		return nil, f.Update(ctx, func(ctx context.Context, tx outbox.Tx) error { return f.stage(ctx, tx) })
+	}},
+	{"Update that fails", func(ctx context.Context, f *faulty) (any, error) {
+		failure := errors.New("undo it")
+		err := f.Update(ctx, func(ctx context.Context, tx outbox.Tx) error {
+			return errors.Join(f.stage(ctx, tx), failure)
+		})
+		if err != nil && err.Error() == failure.Error() {
+			return "undone", nil
+		}
+		return nil, err
+	}},
+	{"Update that leaves rows open", func(ctx context.Context, f *faulty) (any, error) {
+		return nil, f.Update(ctx, func(ctx context.Context, tx outbox.Tx) error {
+			_, err := tx.ExecContext(ctx, "INSERT INTO history VALUES ('first')")
+			if err != nil {
+				return err
+			}
+			_, _ = tx.QueryContext(ctx, "SELECT * FROM outbox") // an error ignored, too
+			if err := f.CompleteTx(ctx, tx, held(4)); err != nil {
+				return err
+			}
+			_, err = tx.ExecContext(ctx, "INSERT INTO history VALUES ('last')")
+			return err
+		})
+	}},
+	{"Claim", func(ctx context.Context, f *faulty) (any, error) { return f.Claim(ctx, 3) }},
+	{"ClaimExcluding", func(ctx context.Context, f *faulty) (any, error) { return f.ClaimExcluding(ctx, 3, otherWorkflow) }},
+	{"ClaimScopedExcluding", func(ctx context.Context, f *faulty) (any, error) {
+		return f.ClaimScopedExcluding(ctx, outbox.Scope{Namespace: "default", TaskQueue: "default", Node: "n1"}, 3, otherWorkflow)
+	}},
+	{"Extend", func(ctx context.Context, f *faulty) (any, error) { return lost(f.Extend(ctx, held(4), held(7))) }},
+	{"ListStale", func(ctx context.Context, f *faulty) (any, error) { return f.ListStale(ctx, f.clock.Now(), 2) }},
+	{"RearmStale", func(ctx context.Context, f *faulty) (any, error) {
+		return f.RearmStale(ctx, f.clock.Now(), time.Time{}, 2)
+	}},
+	{"Complete", func(ctx context.Context, f *faulty) (any, error) {
+		return lost(f.Complete(ctx, held(4), held(9), held(5)))
+	}},
+	{"Retry", func(ctx context.Context, f *faulty) (any, error) {
+		return nil, f.Retry(ctx, held(4), 1, time.Time{}, errTold)
+	}},
+	{"Fail", func(ctx context.Context, f *faulty) (any, error) { return nil, f.Fail(ctx, held(4), errTold) }},
+	{"Cancel", func(ctx context.Context, f *faulty) (any, error) {
+		return nil, f.Cancel(ctx, held(4), outbox.Ref{DispatchKey: key(0)})
+	}},
+	{"SettleWorkflow", func(ctx context.Context, f *faulty) (any, error) { return f.SettleWorkflow(ctx, faultyWorkflow) }},
+	{"Requeue", func(ctx context.Context, f *faulty) (any, error) { return f.Requeue(ctx, key(8), key(0)) }},
+	{"Purge", func(ctx context.Context, f *faulty) (any, error) { return f.Purge(ctx, f.clock.Now(), 2) }},
+	{"Get", func(ctx context.Context, f *faulty) (any, error) { return f.Get(ctx, key(1)) }},
+	{"State", func(ctx context.Context, f *faulty) (any, error) { return f.State(ctx, key(1)) }},
+	{"List", func(ctx context.Context, f *faulty) (any, error) { return f.List(ctx, outbox.Filter{Limit: 3}) }},
+	{"CountInFlight", func(ctx context.Context, f *faulty) (any, error) { return f.CountInFlight(ctx, "default") }},
+	{"CountClaimed", func(ctx context.Context, f *faulty) (any, error) { return f.CountClaimed(ctx, "default") }},
+	{"CountClaimedByNamespace", func(ctx context.Context, f *faulty) (any, error) {
+		return f.CountClaimedByNamespace(ctx, "default", "other")
+	}},
+	{"PendingRoutes", func(ctx context.Context, f *faulty) (any, error) { return f.PendingRoutes(ctx) }},
+	{"UnsettledWorkflows", func(ctx context.Context, f *faulty) (any, error) { return f.UnsettledWorkflows(ctx) }},
+	{"NextVisible", func(ctx context.Context, f *faulty) (any, error) {
+		at, ok, err := f.NextVisible(ctx)
+		return fmt.Sprint(at, ok), err
+	}},
+	{"Migrate", func(ctx context.Context, f *faulty) (any, error) { return nil, f.Migrate(ctx) }},
+}
+
+// stage makes every call that has a Tx, beside a statement of the host's.
+func (f *faulty) stage(ctx context.Context, tx outbox.Tx) error {
+	if _, err := tx.ExecContext(ctx, "INSERT INTO history VALUES ('staged')"); err != nil {
+		return err
+	}
+	if _, err := f.AppendTx(ctx, tx, row(faultyWorkflow, 20), large(row(faultyWorkflow, 21))); err != nil {
+		return err
+	}
+	if _, err := lost(f.CompleteTx(ctx, tx, held(4), held(9))); err != nil {
+		return err
+	}
+	if err := f.RearmTx(ctx, tx, row(faultyWorkflow, 7)); err != nil {
+		return err
+	}
+	_, err := f.SettleWorkflowTx(ctx, tx, otherWorkflow)
+	return err
+}
+
+func TestEveryCallTellsTheTruthWhateverCallOfTheDriverFails(t *testing.T) {
+	for _, target := range []struct {
+		name   string
+		faults []fault
+		open   func(t *testing.T, recorded *recorder, opts *outbox.Options) (*outbox.Store, *sql.DB)
+	}{
+		{"file", faults, func(t *testing.T, recorded *recorder, opts *outbox.Options) (*outbox.Store, *sql.DB) {
+			return openFaulty(t, recorded, "file:"+filepath.Join(t.TempDir(), "outbox.db"), opts), nil
+		}},
+		{"memory", faults, func(t *testing.T, recorded *recorder, opts *outbox.Options) (*outbox.Store, *sql.DB) {
+			return openFaulty(t, recorded, ":memory:", opts), nil
+		}},
+		{"host", []fault{refused, answerless, overtaken}, func(t *testing.T, recorded *recorder, opts *outbox.Options) (*outbox.Store, *sql.DB) {
+			db, err := sql.Open(registerRecorded(recorded), "file:"+filepath.Join(t.TempDir(), "outbox.db"))
+			require.NoError(t, err)
+			var mode string
+			require.NoError(t, db.QueryRow("PRAGMA journal_mode = WAL").Scan(&mode))
+			_, err = db.Exec("PRAGMA synchronous = OFF")
+			require.NoError(t, err)
+			store := outbox.New(db, opts)
+			require.NoError(t, store.Migrate(t.Context()))
+			return store, db
+		}},
+	} {
+		t.Run(target.name, func(t *testing.T) {
+			before := runtime.NumGoroutine()
+			clock := outboxtest.NewClock()
+			recorded := &recorder{parks: true}
+			store, db := target.open(t, recorded, &outbox.Options{
+				Now: clock.Now, Synchronous: outbox.Normal, Logger: slog.New(slog.DiscardHandler),
+			})
+			f := &faulty{Store: store, t: t, recorded: recorded, clock: clock, db: db}
+			f.fill()
+			recorded.deep = true
+			total := 0
+			for _, op := range operations {
+				for _, fault := range target.faults {
+					total += f.survive(op, fault)
+				}
+			}
+			t.Log("faults:", total)
+			require.LessOrEqual(t, recorded.connections(), 9, "a pool and the keeper of its memory")
+			recorded.disarm()
+			f.reset()
+			require.NoError(t, store.Close())
+			if db != nil {
+				require.Zero(t, db.Stats().InUse)
+				require.NoError(t, db.Close())
+			}
+			eventually(t, func() bool { return recorded.connections() == 0 }, "all connections are closed")
+			eventually(t, func() bool { return runtime.NumGoroutine() <= before }, "goroutines end")
+		})
+	}
+}
+
+func openFaulty(t *testing.T, recorded *recorder, dataSourceName string, opts *outbox.Options) *outbox.Store {
+	t.Helper()
+	store, err := outbox.Open(t.Context(), registerRecorded(recorded), dataSourceName, opts)
+	require.NoError(t, err)
+	return store
+}
+
+// survive makes a call with a fault at its first call of the driver, its second
+// and so on, until it makes no more. It returns how many faults there were.
+func (f *faulty) survive(op operation, fault fault) int {
+	f.t.Helper()
+	f.reset()
+	before := f.contents()
+	want, err := op.call(context.Background(), f)
+	require.NoError(f.t, err, op.name)
+	whole := f.contents()
+
+	for n := 1; ; n++ {
+		f.reset()
+		ctx, cancel := context.WithCancel(context.Background())
+		f.recorded.arm(n, fault, cancel)
+		got, err := op.call(ctx, f)
+		met := f.recorded.disarm()
+		cancel()
+		where := fmt.Sprintf("%s, call %d is %s: %v", op.name, n, fault, err)
+		after := f.contents()
+		switch {
+		case err == nil:
+			require.Equal(f.t, whole, after, where)
+			require.Equal(f.t, want, got, where)
+		case errors.Is(err, outbox.ErrCommitUnknown):
+			require.Contains(f.t, []string{before, whole}, after, where)
+		default:
+			require.Equal(f.t, before, after, where)
+			require.True(f.t, f.explains(err, fault), where)
+		}
+		f.worksOn(where)
+		if !met {
+			require.NoError(f.t, err, where)
+			return n - 1
+		}
+	}
+}
+
+// explains reports whether an error tells which fault a call met.
+func (f *faulty) explains(err error, fault fault) bool {
+	switch {
+	case errors.Is(err, outbox.ErrRolledBack):
+		return true
+	case fault == overtaken:
+		return errors.Is(err, context.Canceled)
+	case strings.HasPrefix(string(fault), "panicking"):
+		return errors.Is(err, outbox.ErrUnavailable) && strings.Contains(err.Error(), errTold.Error())
+	}
+	return errors.Is(err, errTold)
+}
+
+// worksOn makes the calls of a whole life.
+func (f *faulty) worksOn(where string) {
+	f.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	row := row(uuid.New(), 0)
+	row.TaskQueue = "next"
+	_, err := f.Append(ctx, row)
+	require.NoError(f.t, err, where)
+	claimed, err := f.ClaimScoped(ctx, outbox.Scope{Namespace: "default", TaskQueue: "next"}, 9)
+	require.NoError(f.t, err, where)
+	require.Len(f.t, claimed, 1, where)
+	require.NoError(f.t, f.Complete(ctx, claimed[0].Ref()), where)
+	if f.db != nil {
+		eventually(f.t, func() bool { return f.db.Stats().InUse == 0 }, "connections are given back: "+where)
+	}
+}
