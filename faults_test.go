@@ -232,28 +232,12 @@ func TestEveryCallTellsTheTruthWhateverCallOfTheDriverFails(t *testing.T) {
 		{"memory", faults, func(t *testing.T, recorded *recorder, opts *outbox.Options) (*outbox.Store, *sql.DB) {
 			return openFaulty(t, recorded, ":memory:", opts), nil
 		}},
-		{"host", []fault{refused, answerless, overtaken}, func(t *testing.T, recorded *recorder, opts *outbox.Options) (*outbox.Store, *sql.DB) {
-			db, err := sql.Open(registerRecorded(recorded), "file:"+filepath.Join(t.TempDir(), "outbox.db"))
-			require.NoError(t, err)
-			var mode string
-			require.NoError(t, db.QueryRow("PRAGMA journal_mode = WAL").Scan(&mode))
-			_, err = db.Exec("PRAGMA synchronous = OFF")
-			require.NoError(t, err)
-			store := outbox.New(db, opts)
-			require.NoError(t, store.Migrate(t.Context()))
-			return store, db
-		}},
+		{"host", []fault{refused, answerless, overtaken}, openFaultyHost},
 	} {
 		t.Run(target.name, func(t *testing.T) {
 			before := runtime.NumGoroutine()
-			clock := outboxtest.NewClock()
-			recorded := &recorder{parks: true}
-			store, db := target.open(t, recorded, &outbox.Options{
-				Now: clock.Now, Synchronous: outbox.Normal, Logger: slog.New(slog.DiscardHandler),
-			})
-			f := &faulty{Store: store, t: t, recorded: recorded, clock: clock, db: db}
-			f.fill()
-			recorded.deep = true
+			f := newFaulty(t, target.open)
+			recorded, store, db := f.recorded, f.Store, f.db
 			total := 0
 			for _, op := range operations {
 				for _, fault := range target.faults {
@@ -273,6 +257,30 @@ func TestEveryCallTellsTheTruthWhateverCallOfTheDriverFails(t *testing.T) {
 			eventually(t, func() bool { return runtime.NumGoroutine() <= before }, "goroutines end")
 		})
 	}
+}
+
+func newFaulty(t *testing.T, open func(*testing.T, *recorder, *outbox.Options) (*outbox.Store, *sql.DB)) *faulty {
+	t.Helper()
+	f := &faulty{t: t, recorded: &recorder{parks: true}, clock: outboxtest.NewClock()}
+	f.Store, f.db = open(t, f.recorded, &outbox.Options{
+		Now: f.clock.Now, Synchronous: outbox.Normal, Logger: slog.New(slog.DiscardHandler),
+	})
+	f.fill()
+	f.recorded.deep = true
+	return f
+}
+
+func openFaultyHost(t *testing.T, recorded *recorder, opts *outbox.Options) (*outbox.Store, *sql.DB) {
+	t.Helper()
+	db, err := sql.Open(registerRecorded(recorded), "file:"+filepath.Join(t.TempDir(), "outbox.db"))
+	require.NoError(t, err)
+	var mode string
+	require.NoError(t, db.QueryRow("PRAGMA journal_mode = WAL").Scan(&mode))
+	_, err = db.Exec("PRAGMA synchronous = OFF") // this is not about power
+	require.NoError(t, err)
+	store := outbox.New(db, opts)
+	require.NoError(t, store.Migrate(t.Context()))
+	return store, db
 }
 
 func openFaulty(t *testing.T, recorded *recorder, dataSourceName string, opts *outbox.Options) *outbox.Store {
@@ -309,7 +317,7 @@ func (f *faulty) survive(op operation, fault fault) int {
 			require.Contains(f.t, []string{before, whole}, after, where)
 		default:
 			require.Equal(f.t, before, after, where)
-			require.True(f.t, f.explains(err, fault), where)
+			require.True(f.t, explains(err, fault), where)
 		}
 		f.worksOn(where)
 		if !met {
@@ -320,7 +328,7 @@ func (f *faulty) survive(op operation, fault fault) int {
 }
 
 // explains reports whether an error tells which fault a call met.
-func (f *faulty) explains(err error, fault fault) bool {
+func explains(err error, fault fault) bool {
 	switch {
 	case errors.Is(err, outbox.ErrRolledBack):
 		return true
@@ -348,4 +356,44 @@ func (f *faulty) worksOn(where string) {
 	if f.db != nil {
 		eventually(f.t, func() bool { return f.db.Stats().InUse == 0 }, "connections are given back: "+where)
 	}
+}
+
+func TestPanicOfAHostsDriverReachesTheCallerAndHangsNoStore(t *testing.T) {
+	f := newFaulty(t, openFaultyHost)
+	db := f.db
+	f.db = nil // a query that panics costs the pool a connection
+	panics := 0
+	for _, op := range operations {
+		for _, fault := range []fault{panicking, panickingLate} {
+			f.reset()
+			before := f.contents()
+			_, err := op.call(t.Context(), f)
+			require.NoError(t, err)
+			whole := f.contents()
+			for n, met := 1, true; met; n++ {
+				f.reset()
+				f.recorded.arm(n, fault, nil)
+				panicked, err := f.recovered(op)
+				met = f.recorded.disarm()
+				where := fmt.Sprintf("%s, call %d is %s: %v %v", op.name, n, fault, panicked, err)
+				if panicked != nil {
+					panics++
+					require.Equal(t, errTold, panicked, where)
+					require.Contains(t, []string{before, whole}, f.contents(), where)
+				}
+				f.worksOn(where)
+			}
+		}
+	}
+	t.Log("panics:", panics, "connections lost:", db.Stats().InUse)
+	require.Less(t, db.Stats().InUse, panics, "others cost none")
+	require.NoError(t, f.Close())
+	require.NoError(t, db.Close())
+}
+
+// recovered returns what a call panicked with.
+func (f *faulty) recovered(op operation) (panicked any, err error) {
+	defer func() { panicked = recover() }()
+	_, err = op.call(f.t.Context(), f)
+	return nil, err
 }

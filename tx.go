@@ -256,11 +256,24 @@ func savepoint[T any](ctx context.Context, s *Store, tx Tx, locked bool, fn func
 	if err != nil {
 		return zero, err
 	}
-	if _, err := tx.ExecContext(end, "RELEASE outbox_call"); err != nil {
+	if _, err := tx.ExecContext(end, "RELEASE outbox_call"); err != nil && !wasReleased(end, tx) {
 		return zero, err
 	}
 	released = true
 	return value, nil
+}
+
+// wasReleased reports whether the savepoint is gone and the transaction goes on:
+// the answer to its RELEASE was lost. If it is still there, this goes back to it.
+func wasReleased(ctx context.Context, tx Tx) bool {
+	if _, err := tx.ExecContext(ctx, "ROLLBACK TO outbox_call"); !says(err, "no such savepoint") {
+		return false
+	}
+	_, err := tx.ExecContext(ctx, "BEGIN")
+	if err == nil { // it had ended
+		_, _ = tx.ExecContext(ctx, "ROLLBACK")
+	}
+	return isInTransaction(err)
 }
 
 // errNotUndone is for a call after which the transaction is not as it was before,
