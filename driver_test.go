@@ -20,13 +20,14 @@ type fault string
 const (
 	none          fault = ""
 	refused       fault = "refused"        // the call fails
+	disowned      fault = "disowned"       // it fails with driver.ErrBadConn
 	answerless    fault = "answerless"     // its answer is lost: it is done, and fails
 	overtaken     fault = "overtaken"      // the context of the operation ends while it is under way
 	panicking     fault = "panicking"      // it panics
 	panickingLate fault = "panicking late" // it is done, and panics
 )
 
-var faults = []fault{refused, answerless, overtaken, panicking, panickingLate}
+var faults = []fault{refused, disowned, answerless, overtaken, panicking, panickingLate}
 
 var errTold = errors.New("told to fail")
 
@@ -86,6 +87,8 @@ func (r *recorder) through(call func() error, drop func()) error {
 		return call()
 	case refused:
 		return errTold
+	case disowned:
+		return driver.ErrBadConn
 	case panicking:
 		panic(errTold)
 	}

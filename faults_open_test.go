@@ -32,6 +32,8 @@ func TestOpenThatMeetsAFaultLeavesNothingOpenAndNothingHalfMigrated(t *testing.T
 			require.NoError(t, err)
 			defer plain.Close()
 			plain.SetMaxOpenConns(1)
+			_, err = plain.Exec("PRAGMA synchronous = OFF") // this is not about power
+			require.NoError(t, err)
 			reset := func() {
 				t.Helper()
 				for _, table := range []string{"child", "outbox", "outbox_payload", "outbox_schema"} {
@@ -43,18 +45,25 @@ func TestOpenThatMeetsAFaultLeavesNothingOpenAndNothingHalfMigrated(t *testing.T
 					require.NoError(t, err)
 				}
 			}
-			open := func(ctx context.Context) error {
-				opts := &outbox.Options{Synchronous: outbox.Normal, Logger: slog.New(slog.DiscardHandler)}
+			opts := &outbox.Options{Synchronous: outbox.Normal, Logger: slog.New(slog.DiscardHandler)}
+			// openAt opens the file with a fault at the n-th call of the driver.
+			openAt := func(n int, fault fault) (met bool, err error) {
+				t.Helper()
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				recorded.arm(n, fault, cancel)
 				store, err := outbox.Open(ctx, driverName, file, opts)
-				if err != nil {
-					return err
+				met = recorded.disarm()
+				if err == nil {
+					outboxtest.Check(t, store)
+					require.NoError(t, store.Close())
 				}
-				outboxtest.Check(t, store)
-				return store.Close()
+				return met, err
 			}
 			reset()
 			before := objects(t, plain)
-			require.NoError(t, open(t.Context()))
+			_, err = openAt(0, none)
+			require.NoError(t, err)
 			whole := objects(t, plain)
 			goroutines := runtime.NumGoroutine()
 
@@ -62,17 +71,14 @@ func TestOpenThatMeetsAFaultLeavesNothingOpenAndNothingHalfMigrated(t *testing.T
 			for _, fault := range faults {
 				for n, met := 1, true; met; n++ {
 					reset()
-					ctx, cancel := context.WithCancel(t.Context())
-					recorded.arm(n, fault, cancel)
-					err := open(ctx)
-					met = recorded.disarm()
-					cancel()
+					met, err = openAt(n, fault)
 					where := fmt.Sprintf("call %d is %s: %v", n, fault, err)
 					if err != nil {
 						// What follows the migration can fail, too.
 						require.Contains(t, [][]string{before, whole}, objects(t, plain), where)
 						require.True(t, explains(err, fault) || errors.Is(err, outbox.ErrCommitUnknown), where)
-						require.NoError(t, open(t.Context()), where)
+						_, err = openAt(0, none)
+						require.NoError(t, err, where)
 					}
 					require.Equal(t, whole, objects(t, plain), where)
 					eventually(t, func() bool { return recorded.connections() == 0 }, "all connections are closed: "+where)
@@ -82,6 +88,27 @@ func TestOpenThatMeetsAFaultLeavesNothingOpenAndNothingHalfMigrated(t *testing.T
 			t.Log("faults:", total)
 			eventually(t, func() bool { return runtime.NumGoroutine() <= goroutines }, "goroutines end")
 		})
+	}
+}
+
+func TestCloseThatMeetsAFaultClosesTheRest(t *testing.T) {
+	for _, fault := range []fault{refused, answerless, panicking, panickingLate} {
+		recorded := &recorder{deep: true}
+		name := "file:" + filepath.Join(t.TempDir(), "outbox.db")
+		store, err := outbox.Open(t.Context(), registerRecorded(recorded), name, &outbox.Options{Logger: slog.New(slog.DiscardHandler)})
+		require.NoError(t, err)
+		require.NoError(t, store.Update(t.Context(), func(context.Context, outbox.Tx) error {
+			_, err := store.CountClaimed(context.Background(), "default") // on another connection
+			return err
+		}))
+		require.Equal(t, 2, recorded.connections())
+		recorded.arm(1, fault, nil)
+		require.ErrorContains(t, store.Close(), errTold.Error(), fault)
+		require.True(t, recorded.disarm())
+		require.Zero(t, recorded.connections())
+		require.NoError(t, store.Close())
+		_, err = store.Claim(t.Context(), 1)
+		require.ErrorIs(t, err, outbox.ErrClosed)
 	}
 }
 

@@ -334,6 +334,8 @@ func explains(err error, fault fault) bool {
 		return true
 	case fault == overtaken:
 		return errors.Is(err, context.Canceled)
+	case fault == disowned:
+		return errors.Is(err, outbox.ErrUnavailable)
 	case strings.HasPrefix(string(fault), "panicking"):
 		return errors.Is(err, outbox.ErrUnavailable) && strings.Contains(err.Error(), errTold.Error())
 	}

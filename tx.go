@@ -297,8 +297,8 @@ func inTransaction(conn *sql.Conn) (still, known bool) {
 }
 
 // rollback ends a transaction on conn if there is one. A connection that does
-// not let it be ended is thrown away, which ends it too.
-func rollback(conn *sql.Conn) {
+// not let it be ended is thrown away, which ends it too; the error says why.
+func rollback(conn *sql.Conn) error {
 	ended := false
 	defer func() {
 		if !ended { // also if the driver panicked
@@ -306,7 +306,11 @@ func rollback(conn *sql.Conn) {
 		}
 	}()
 	_, err := conn.ExecContext(context.Background(), "ROLLBACK")
-	ended = err == nil || isNoTransaction(err)
+	if isNoTransaction(err) {
+		err = nil
+	}
+	ended = err == nil
+	return err
 }
 
 // discard makes the pool close conn instead of using it again.

@@ -235,7 +235,9 @@ func (s *Store) writeWithoutForeignKeys(ctx context.Context, fn func(tx Tx, now 
 		return err
 	}
 	_, err = using(conn, func() (done, error) {
-		rollback(conn)
+		if err := rollback(conn); err != nil {
+			return done{}, err
+		}
 		return done{}, s.writeOnWithoutForeignKeys(ctx, conn, fn)
 	})
 	return err
