@@ -344,6 +344,12 @@ func isTooBig(err error) bool {
 
 func isFull(err error) bool { return says(err, "database or disk is full") }
 
+func isReadOnly(err error) bool { return says(err, "attempt to write a readonly database") }
+
+func isCorrupt(err error) bool {
+	return says(err, "database disk image is malformed", "file is not a database")
+}
+
 func isInterrupted(err error) bool { return says(err, "interrupted") }
 
 // isTimedOut reports whether a server has undone a transaction that took long
@@ -354,9 +360,10 @@ func isTimedOut(err error) bool {
 
 // isUnavailable reports whether a server cannot be reached, has not answered
 // whole, has forgotten the connection, or is not what answers: a gateway does;
-// or whether the driver gave the connection up.
+// whether a file cannot be opened, read or written; or the driver gave up.
 func isUnavailable(err error) bool {
 	return isForgotten(err) || isBroken(err) || errors.Is(err, driver.ErrBadConn) ||
+		says(err, "unable to open database file", "Unable to open connection to local database", "disk I/O error") ||
 		says(err, "Hrana: `http error: ", "Hrana: `json error: ", "error reading a body from connection",
 			"Hrana: `api error: `status=5", "Hrana: `api error: `status=429",
 			"Write delegation: `status: Unavailable", "Write delegation: `status: Unknown, message: \"connection error: ",

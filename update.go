@@ -13,8 +13,8 @@ import (
 // and those of the …Tx methods alike, and commits it if fn returns nil. If fn
 // returns an error, panics or ends its goroutine, or ctx ends before the
 // COMMIT, nothing is stored; fn's error and panic reach the caller unchanged,
-// but for an error of the database that means ErrUnavailable, ErrRolledBack,
-// ErrTooLarge or ErrBusy and is wrapped in that.
+// but for an error of the database that has a meaning, such as ErrBusy or
+// ErrUnavailable, and is wrapped in that.
 //
 // Nothing is stored either if a statement ended the transaction (ON CONFLICT
 // ROLLBACK, RAISE(ROLLBACK), a server's time limit), even if fn ignored its
