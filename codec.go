@@ -273,7 +273,7 @@ func encodeInstant(at time.Time) (text string, ok bool) {
 }
 
 func decodeInstant(text string) (time.Time, error) {
-	if len(text) != len(instantLayout) {
+	if len(text) != len(instantLayout) || text[19] != '.' { // for Parse a comma is one, too
 		return time.Time{}, fmt.Errorf("%q is not an instant with nine fraction digits and Z", text)
 	}
 	return time.Parse(instantLayout, text)
