@@ -27,7 +27,7 @@ const (
 // drivers charge for every value, and try to read every text as an instant
 // ("2024-01-01" would come back as a time.Time). No stored text holds a NUL,
 // so NULs can part the fields; free texts come last, so that one that does hold
-// a NUL spoils no other field. The first field names a column whose value is
+// a NUL spoils few others. The first field names a column whose value is
 // not of its type, if one is.
 const packedColumns = `
 	CAST(CASE
@@ -143,7 +143,7 @@ func decodeRow(packed, payload []byte, unread int64) storedRow {
 	if len(fields) != fieldCount {
 		row.fail("row", errors.New("a text holds a NUL"))
 		fields = append(fields, make([]string, fieldCount)...)
-		clear(fields[fieldWorkflowID:]) // they are not where they seem
+		clear(fields[soundFields(fields):])
 	}
 	if mistyped := fields[fieldMistyped]; mistyped != "" {
 		row.fail(mistyped, errors.New("is stored as another type"))
@@ -197,6 +197,18 @@ func decodeRow(packed, payload []byte, unread int64) storedRow {
 		row.setPayload(payload)
 	}
 	return row
+}
+
+// soundFields returns how many fields are where they should be although a value
+// holds a NUL: another row's key must not be taken for this one's.
+func soundFields(fields []string) int {
+	if enveloped := fields[fieldEnveloped]; enveloped != "0" && enveloped != "1" {
+		return fieldOrdinal
+	}
+	if _, err := decodeUUID(fields[fieldWorkflowID]); err != nil {
+		return fieldDispatchKey
+	}
+	return fieldRunID
 }
 
 // setPayload gives row the stored bytes of its payload, which it may keep.

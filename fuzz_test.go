@@ -115,6 +115,7 @@ func FuzzStoredRow(f *testing.F) {
 		require.NoError(t, err, set)
 
 		before := storedTexts(t, store)
+		require.Contains(t, []string{before["dispatch_key"], ""}, rows[0].DispatchKey, "%s: another row's key", set)
 		claimed, err := store.Claim(ctx, 9)
 		require.NoError(t, err, set)
 		after, err := store.List(ctx, outbox.Filter{})
