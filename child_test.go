@@ -20,6 +20,7 @@ var children = map[string]func(args []string, in *bufio.Scanner, out io.Writer) 
 	"work":  workOnFile,
 	"open":  openOnce,
 	"stage": stageUntilKilled,
+	"fill":  fillFile,
 }
 
 const childVariable = "OUTBOX_TEST_CHILD"

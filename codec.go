@@ -27,7 +27,7 @@ const (
 // row, but for its payload, as one blob: drivers charge for every value, and try
 // to read every text as an instant ("2024-01-01" would come back as a
 // time.Time). No stored text holds a NUL, so NULs can part the fields; free
-// texts come last, so that one that does hold a NUL spoils no other field.
+// texts come last, so that one that does hold a NUL spoils few others.
 //
 // The first field names a column that holds a blob, if one does: a blob sorts
 // after every text and number, so comparing is enough. A text where a number
@@ -141,7 +141,7 @@ func decodeRow(packed, payload []byte) storedRow {
 	if len(fields) != fieldCount {
 		row.fail("row", errors.New("a text holds a NUL"))
 		fields = append(fields, make([]string, fieldCount)...)
-		clear(fields[fieldWorkflowID:]) // they are not where they seem
+		clear(fields[soundFields(fields):])
 	}
 	if mistyped := fields[fieldMistyped]; mistyped != "" {
 		row.fail(mistyped, errors.New("is stored as another type"))
@@ -196,6 +196,18 @@ func decodeRow(packed, payload []byte) storedRow {
 		row.setPayload(payload)
 	}
 	return row
+}
+
+// soundFields returns how many fields are where they should be although a value
+// holds a NUL: another row's key must not be taken for this one's.
+func soundFields(fields []string) int {
+	if enveloped := fields[fieldEnveloped]; enveloped != "0" && enveloped != "1" {
+		return fieldOrdinal
+	}
+	if _, err := decodeUUID(fields[fieldWorkflowID]); err != nil {
+		return fieldDispatchKey
+	}
+	return fieldRunID
 }
 
 // setPayload gives row the stored bytes of its payload, which it may keep.
@@ -272,7 +284,7 @@ func encodeInstant(at time.Time) (text string, ok bool) {
 }
 
 func decodeInstant(text string) (time.Time, error) {
-	if len(text) != len(instantLayout) || text[19] != '.' || text[29] != 'Z' {
+	if len(text) != len(instantLayout) || text[19] != '.' || text[29] != 'Z' { // for Parse a comma is one, too
 		return time.Time{}, fmt.Errorf("%q is not an instant with nine fraction digits and Z", text)
 	}
 	return time.Parse(time.RFC3339Nano, text) // a layout that is parsed fast

@@ -41,9 +41,23 @@ var (
 	// long while another waited. Nothing is stored; the call may be repeated.
 	ErrRolledBack = errors.New("outbox: the transaction was rolled back")
 
-	// ErrUnavailable is returned when a server cannot be reached or has
-	// dropped the connection. Nothing is stored; the call may be repeated.
+	// ErrUnavailable is returned when a server cannot be reached or has dropped
+	// the connection, a file cannot be opened, read or written, or the driver of
+	// a database that Open opened has panicked, which is logged. Nothing is
+	// stored; the call may be repeated.
 	ErrUnavailable = errors.New("outbox: database is unavailable")
+
+	// ErrFull is returned when the disk, or the database if it has a limit, has
+	// no room left. Nothing is stored; the call may be repeated once there is.
+	ErrFull = errors.New("outbox: database is full")
+
+	// ErrReadOnly is returned by calls that write to a database that cannot be
+	// written, because of its file's permissions or its data source name.
+	ErrReadOnly = errors.New("outbox: database is read-only")
+
+	// ErrCorrupt is returned when the file is damaged or no database at all.
+	// The call has stored nothing.
+	ErrCorrupt = errors.New("outbox: database is corrupt")
 
 	// ErrClosed is returned after Close by every call that needs the database.
 	ErrClosed = errors.New("outbox: store is closed")
@@ -142,6 +156,7 @@ func withMeaning(err, shown error) error {
 		is      func(error) bool
 	}{
 		{ErrBusy, isBusy}, {ErrTooLarge, isTooBig}, {ErrRolledBack, isTimedOut}, {ErrUnavailable, isUnavailable},
+		{ErrFull, isFull}, {ErrReadOnly, isReadOnly}, {ErrCorrupt, isCorrupt},
 	} {
 		if kind.is(err) {
 			return fmt.Errorf("%w: %w", kind.meaning, shown)
@@ -158,7 +173,7 @@ func isEnded(err error) bool {
 func isOurs(err error) bool {
 	for _, ours := range []error{
 		ErrNotFound, ErrClaimLost, ErrInvalid, ErrTooLarge, ErrBusy, ErrCommitUnknown, ErrRolledBack,
-		ErrUnavailable, ErrClosed, ErrInUpdate, ErrForeignTable, ErrNewerSchema,
+		ErrUnavailable, ErrFull, ErrReadOnly, ErrCorrupt, ErrClosed, ErrInUpdate, ErrForeignTable, ErrNewerSchema,
 	} {
 		if errors.Is(err, ours) {
 			return true

@@ -195,7 +195,7 @@ func (s *Store) commitGroup(conn *sql.Conn, group []*job) ([]error, error) {
 	ended := false
 	defer func() {
 		if !ended {
-			s.abort(ctx, conn)
+			s.abort(ctx, conn, false) // a job's panic was recovered, and is not the driver's
 		}
 	}()
 	outcomes := make([]error, len(group))
@@ -214,7 +214,7 @@ func (s *Store) commitGroup(conn *sql.Conn, group []*job) ([]error, error) {
 			})
 			return err
 		})
-		if j.panicked != nil || errors.Is(outcomes[i], errNotUndone) {
+		if j.panicked != nil || errors.Is(outcomes[i], errNotUndone) || isBroken(outcomes[i]) {
 			return nil, ErrRolledBack
 		}
 		i++

@@ -2,9 +2,8 @@ package outbox_test
 
 import (
 	"context"
-	"database/sql"
-	"database/sql/driver"
 	"errors"
+	"log/slog"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -19,11 +18,10 @@ import (
 
 func TestCallsThatShareACommitTellTheTruthWhateverStatementFails(t *testing.T) {
 	const calls = 5
-	for _, late := range []bool{false, true} {
-		recorded := &recorder{seen: map[string][]driver.NamedValue{}, late: late}
-		name := "recorded-" + uuid.NewString() // a driver stays registered
-		sql.Register(name, recordedDriver{recorded})
-		store, err := outbox.Open(context.Background(), name, "file:"+filepath.Join(t.TempDir(), "outbox.db"), nil)
+	for _, fault := range []fault{refused, answerless, panicking, panickingLate} {
+		recorded := new(recorder)
+		quiet := &outbox.Options{Logger: slog.New(slog.DiscardHandler)}
+		store, err := outbox.Open(context.Background(), registerRecorded(recorded), "file:"+filepath.Join(t.TempDir(), "outbox.db"), quiet)
 		require.NoError(t, err)
 		for n := 1; ; n++ {
 			ctx := context.Background()
@@ -37,9 +35,9 @@ func TestCallsThatShareACommitTellTheTruthWhateverStatementFails(t *testing.T) {
 				time.Sleep(5 * time.Millisecond) // lets them gather; what must hold, holds without
 				return nil
 			}))
-			recorded.failAt(n) // in one of their statements, if they are slower than this
+			recorded.arm(n, fault, nil) // in one of their statements, if they are slower than this
 			all.Wait()
-			failed := recorded.failAt(0)
+			failed := recorded.disarm()
 			for i, outcome := range outcomes {
 				stored := 0
 				for _, ordinal := range []uint64{uint64(2 * i), uint64(2*i + 1)} {

@@ -250,9 +250,9 @@ func TestMigrationThatFailsAtAnyStatementLeavesTheFileAsItWas(t *testing.T) {
 			`CREATE INDEX by_type ON outbox (activity_type)`, `PRAGMA user_version = 7`)
 		db, recorded := openRecordedFile(t, file)
 		before := dump(t, db)
-		recorded.failAt(n)
+		recorded.arm(n, refused, nil)
 		err := outbox.New(db, nil).Migrate(context.Background())
-		failed := recorded.failAt(0)
+		failed := recorded.disarm()
 		var children, enforced int
 		require.NoError(t, db.QueryRow("SELECT count(*) FROM child").Scan(&children))
 		require.NoError(t, db.QueryRow("PRAGMA foreign_keys").Scan(&enforced))

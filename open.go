@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -57,10 +58,12 @@ func Open(ctx context.Context, driverName, dataSourceName string, opts *Options)
 	if err != nil {
 		return nil, &opError{"open", err}
 	}
-	configured := &connector{Connector: base, kind: kind, synchronous: opts.Synchronous}
 	store := newStore(nil, kind, opts)
 	store.sharedCache = kind == memoryDatabase && name == dataSourceName
-	configured.busyTimeout = store.busyTimeout
+	configured := &connector{
+		Connector: base, kind: kind, synchronous: opts.Synchronous,
+		busyTimeout: store.busyTimeout, logger: store.logger,
+	}
 	store.db = sql.OpenDB(configured)
 	if kind == memoryDatabase {
 		store.db.SetMaxOpenConns(1) // SQLite's shared cache locks whole tables between connections
@@ -174,6 +177,7 @@ type connector struct {
 	kind        target
 	synchronous Synchronous
 	busyTimeout time.Duration
+	logger      *slog.Logger
 
 	// keeper is a connection beside the pool that is never used. An in-memory
 	// database lasts as long as it is open.
@@ -184,12 +188,14 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	// A file whose last connection is just closing is locked for a moment.
 	var conn driver.Conn
 	err := retryBusy(ctx, c.busyTimeout, func() (err error) {
+		defer recovered(c.logger, &err)
 		conn, err = c.Connector.Connect(ctx)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
+	conn = &guardedConn{Conn: conn, logger: c.logger}
 	for _, setting := range c.settings() {
 		err := retryBusy(ctx, c.busyTimeout, func() error {
 			_, err := queryDriver(ctx, conn, setting)

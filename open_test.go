@@ -124,8 +124,6 @@ func TestOpenRefusesBadArguments(t *testing.T) {
 	require.Error(t, err)
 	_, err = outbox.Open(ctx, "libsql", "gopher://x", nil)
 	require.Error(t, err)
-	_, err = outbox.Open(ctx, "libsql", "file:"+filepath.Join(t.TempDir(), "no", "such", "folder.db"), nil)
-	require.Error(t, err)
 	cancelled, cancel := context.WithCancel(ctx)
 	cancel()
 	_, err = outbox.Open(cancelled, "libsql", ":memory:", nil)
@@ -202,17 +200,6 @@ func TestForeignAndNewerDatabasesAreLeftAsTheyAre(t *testing.T) {
 			require.ErrorIs(t, outbox.New(db, nil).Migrate(ctx), test.want)
 		})
 	}
-}
-
-func TestFileThatIsNoDatabaseIsRefused(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "notes.txt")
-	text := []byte(strings.Repeat("these are my notes, not a database\n", 100))
-	require.NoError(t, os.WriteFile(file, text, 0o600))
-	_, err := outbox.Open(context.Background(), "libsql", "file:"+file, nil)
-	require.Error(t, err)
-	after, err := os.ReadFile(file)
-	require.NoError(t, err)
-	require.Equal(t, text, after)
 }
 
 // openOnce opens a file and closes it.

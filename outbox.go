@@ -69,7 +69,8 @@ const defaultBusyTimeout = 10 * time.Second
 // closing stay the host's: it does no I/O, and expects the tables that Migrate
 // or the statements of Schema have made. The driver's own busy timeout, if the
 // host set one, delays ErrBusy but not the end of a context, except in a …Tx
-// method on a transaction or connection of the host's.
+// method on a transaction or connection of the host's. A panic of the driver
+// reaches the caller; one inside a query also costs the pool a connection.
 func New(db *sql.DB, opts *Options) *Store {
 	return newStore(db, hostDatabase, opts)
 }

@@ -4,12 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
-	"errors"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,141 +14,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 )
-
-// recorder is a connector that notes every statement sent through it, and fails
-// one of them if it is told to.
-type recorder struct {
-	driver.Connector
-	mu   sync.Mutex
-	seen map[string][]driver.NamedValue
-	left int  // statements up to the one that fails; 0: none; -1: it has failed
-	late bool // it fails after it was done
-}
-
-// failAt makes the n-th statement from now on fail, or none for 0. It reports
-// whether the one asked for before has failed.
-func (r *recorder) failAt(n int) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	failed := r.left < 0
-	r.left = n
-	return failed
-}
-
-func (r *recorder) Connect(ctx context.Context) (driver.Conn, error) {
-	conn, err := r.Connector.Connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return &recordedConn{conn, r}, nil
-}
-
-// note returns an error for a statement that is to fail, before or after it is
-// done.
-func (r *recorder) note(query string, args []driver.NamedValue) (before, after error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.seen[query] = args
-	if r.left <= 0 {
-		return nil, nil
-	}
-	if r.left--; r.left > 0 {
-		return nil, nil
-	}
-	r.left = -1
-	if r.late {
-		return nil, errors.New("told to fail after it was done")
-	}
-	return errors.New("told to fail"), nil
-}
-
-// recordedDriver is a driver whose connections are those of a recorder.
-type recordedDriver struct{ recorder *recorder }
-
-func (d recordedDriver) Open(string) (driver.Conn, error) { return nil, errors.New("no connector") }
-
-func (d recordedDriver) OpenConnector(name string) (driver.Connector, error) {
-	plain, err := sql.Open("libsql", name)
-	if err != nil {
-		return nil, err
-	}
-	defer plain.Close()
-	d.recorder.Connector, err = plain.Driver().(driver.DriverContext).OpenConnector(name)
-	return d.recorder, err
-}
-
-func (r *recorder) Driver() driver.Driver { return recordedDriver{r} }
-
-type recordedConn struct {
-	driver.Conn
-	recorder *recorder
-}
-
-func (c *recordedConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	before, after := c.recorder.note(query, args)
-	if before != nil {
-		return nil, before
-	}
-	result, err := c.Conn.(driver.ExecerContext).ExecContext(ctx, query, args)
-	return result, errors.Join(err, after)
-}
-
-func (c *recordedConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	before, after := c.recorder.note(query, args)
-	if before != nil {
-		return nil, before
-	}
-	rows, err := c.Conn.(driver.QueryerContext).QueryContext(ctx, query, args)
-	if err == nil && after != nil {
-		rows.Close()
-	}
-	return rows, errors.Join(err, after)
-}
-
-// openRecorded returns a pool over a new file that notes its statements.
-func openRecorded(t *testing.T) (*sql.DB, *recorder) {
-	t.Helper()
-	return openRecordedFile(t, filepath.Join(t.TempDir(), "recorded.db"))
-}
-
-func openRecordedFile(t *testing.T, file string) (*sql.DB, *recorder) {
-	t.Helper()
-	name := "file:" + file
-	plain, err := sql.Open("libsql", name)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, plain.Close()) })
-	connector, err := plain.Driver().(driver.DriverContext).OpenConnector(name)
-	require.NoError(t, err)
-	recorded := &recorder{Connector: connector, seen: map[string][]driver.NamedValue{}}
-	db := sql.OpenDB(recorded)
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	return db, recorded
-}
-
-// heedful is a connector whose connections refuse statements once their context
-// has ended, as some drivers do.
-type heedful struct{ driver.Connector }
-
-func (h heedful) Connect(ctx context.Context) (driver.Conn, error) {
-	conn, err := h.Connector.Connect(ctx)
-	return &heedfulConn{conn}, err
-}
-
-type heedfulConn struct{ driver.Conn }
-
-func (c *heedfulConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	return c.Conn.(driver.ExecerContext).ExecContext(ctx, query, args)
-}
-
-func (c *heedfulConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	return c.Conn.(driver.QueryerContext).QueryContext(ctx, query, args)
-}
 
 func TestCancelledCallsCostAHostNoMemoryDatabase(t *testing.T) {
 	plain, err := sql.Open("libsql", ":memory:")

@@ -34,13 +34,14 @@ func readOnce[T any](ctx context.Context, s *Store, fn func(tx Tx) (T, error)) (
 }
 
 // readOn gives conn back, or throws it away if it is of no more use.
-func readOn[T any](conn *sql.Conn, fn func(tx Tx) (T, error)) (value T, err error) {
-	defer conn.Close()
-	value, err = fn(conn)
-	if isUnavailable(err) {
-		discard(conn)
-	}
-	return value, err
+func readOn[T any](conn *sql.Conn, fn func(tx Tx) (T, error)) (T, error) {
+	return using(conn, func() (T, error) {
+		value, err := fn(conn)
+		if isUnavailable(err) {
+			discard(conn)
+		}
+		return value, err
+	})
 }
 
 // look is read for finding out whether there is work to do. Over the host's own
@@ -57,20 +58,21 @@ func look[T any](ctx context.Context, s *Store, op string, fn func(tx Tx) (T, er
 		if err != nil {
 			return zero, err
 		}
-		defer conn.Close()
-		ended := false
-		defer func() {
-			if !ended {
-				rollback(conn)
+		return using(conn, func() (T, error) {
+			ended := false
+			defer func() {
+				if !ended {
+					rollback(conn)
+				}
+			}()
+			value, err := fn(conn)
+			if err != nil {
+				return zero, err
 			}
-		}()
-		value, err := fn(conn)
-		if err != nil {
-			return zero, err
-		}
-		err = s.execCommit(ctx, conn) // lets a replica catch up
-		ended = err == nil
-		return value, err
+			err = s.execCommit(ctx, conn) // lets a replica catch up
+			ended = err == nil
+			return value, err
+		})
 	})
 }
 

@@ -188,11 +188,32 @@ func (s *Store) execCommit(ctx context.Context, conn *sql.Conn) error {
 
 // abort undoes the transaction on conn and gives conn back. If a statement is
 // still under way that was left to itself, this waits for it in its stead.
-func (s *Store) abort(ctx context.Context, conn *sql.Conn) {
+func (s *Store) abort(ctx context.Context, conn *sql.Conn, panicked bool) {
 	_, _ = await(ctx, s, func() (done, error) {
+		defer closeConn(conn, panicked)
 		rollback(conn)
-		return done{}, conn.Close()
+		return done{}, nil
 	}, nil)
+}
+
+// using runs fn, which uses conn, and gives conn back.
+func using[T any](conn *sql.Conn, fn func() (T, error)) (T, error) {
+	panicked := true
+	defer func() { closeConn(conn, panicked) }()
+	value, err := fn()
+	panicked = false
+	return value, err
+}
+
+// closeConn gives conn back. After a panic nobody waits for that: if it was the
+// driver's, inside a query, database/sql keeps conn locked for good. (Open sees
+// to it that a driver does not panic, New cannot.)
+func closeConn(conn *sql.Conn, panicked bool) {
+	if panicked {
+		go conn.Close()
+		return
+	}
+	conn.Close()
 }
 
 // savepoint runs fn in a transaction that goes on after it, and that holds the
@@ -235,11 +256,24 @@ func savepoint[T any](ctx context.Context, s *Store, tx Tx, locked bool, fn func
 	if err != nil {
 		return zero, err
 	}
-	if _, err := tx.ExecContext(end, "RELEASE outbox_call"); err != nil {
+	if _, err := tx.ExecContext(end, "RELEASE outbox_call"); err != nil && !wasReleased(end, tx) {
 		return zero, err
 	}
 	released = true
 	return value, nil
+}
+
+// wasReleased reports whether the savepoint is gone and the transaction goes on:
+// the answer to its RELEASE was lost. If it is still there, this goes back to it.
+func wasReleased(ctx context.Context, tx Tx) bool {
+	if _, err := tx.ExecContext(ctx, "ROLLBACK TO outbox_call"); !says(err, "no such savepoint") {
+		return false
+	}
+	_, err := tx.ExecContext(ctx, "BEGIN")
+	if err == nil { // it had ended
+		_, _ = tx.ExecContext(ctx, "ROLLBACK")
+	}
+	return isInTransaction(err)
 }
 
 // errNotUndone is for a call after which the transaction is not as it was before,
@@ -263,12 +297,20 @@ func inTransaction(conn *sql.Conn) (still, known bool) {
 }
 
 // rollback ends a transaction on conn if there is one. A connection that does
-// not let it be ended is thrown away, which ends it too.
-func rollback(conn *sql.Conn) {
+// not let it be ended is thrown away, which ends it too; the error says why.
+func rollback(conn *sql.Conn) error {
+	ended := false
+	defer func() {
+		if !ended { // also if the driver panicked
+			discard(conn)
+		}
+	}()
 	_, err := conn.ExecContext(context.Background(), "ROLLBACK")
-	if err != nil && !isNoTransaction(err) {
-		discard(conn)
+	if isNoTransaction(err) {
+		err = nil
 	}
+	ended = err == nil
+	return err
 }
 
 // discard makes the pool close conn instead of using it again.
@@ -302,6 +344,12 @@ func isTooBig(err error) bool {
 
 func isFull(err error) bool { return says(err, "database or disk is full") }
 
+func isReadOnly(err error) bool { return says(err, "attempt to write a readonly database") }
+
+func isCorrupt(err error) bool {
+	return says(err, "database disk image is malformed", "file is not a database")
+}
+
 func isInterrupted(err error) bool { return says(err, "interrupted") }
 
 // isTimedOut reports whether a server has undone a transaction that took long
@@ -311,9 +359,11 @@ func isTimedOut(err error) bool {
 }
 
 // isUnavailable reports whether a server cannot be reached, has not answered
-// whole, has forgotten the connection, or is not what answers: a gateway does.
+// whole, has forgotten the connection, or is not what answers: a gateway does;
+// whether a file cannot be opened, read or written; or the driver gave up.
 func isUnavailable(err error) bool {
-	return isForgotten(err) || errors.Is(err, driver.ErrBadConn) ||
+	return isForgotten(err) || isBroken(err) || errors.Is(err, driver.ErrBadConn) ||
+		says(err, "unable to open database file", "Unable to open connection to local database", "disk I/O error") ||
 		says(err, "Hrana: `http error: ", "Hrana: `json error: ", "error reading a body from connection",
 			"Hrana: `api error: `status=5", "Hrana: `api error: `status=429",
 			"Write delegation: `status: Unavailable", "Write delegation: `status: Unknown, message: \"connection error: ",

@@ -13,8 +13,8 @@ import (
 // and those of the …Tx methods alike, and commits it if fn returns nil. If fn
 // returns an error, panics or ends its goroutine, or ctx ends before the
 // COMMIT, nothing is stored; fn's error and panic reach the caller unchanged,
-// but for an error of the database that means ErrUnavailable, ErrRolledBack,
-// ErrTooLarge or ErrBusy and is wrapped in that.
+// but for an error of the database that has a meaning, such as ErrBusy or
+// ErrUnavailable, and is wrapped in that.
 //
 // Nothing is stored either if a statement ended the transaction (ON CONFLICT
 // ROLLBACK, RAISE(ROLLBACK), a server's time limit), even if fn ignored its
@@ -46,21 +46,23 @@ func (s *Store) Update(ctx context.Context, fn func(ctx context.Context, tx Tx) 
 		return s.explain(ctx, "update", err)
 	}
 	tx := &updateTx{store: s, conn: conn}
-	ended := false
+	ended, panicked := false, true
 	defer func() {
 		if !ended { // also if fn panics or ends its goroutine
-			tx.finish(ctx)
-			s.abort(ctx, conn)
+			s.abort(ctx, conn, panicked)
 		}
 	}()
-	if err := fn(context.WithValue(ctx, updateKey{s.db}, true), tx); err != nil {
-		if isOurs(err) || isEnded(err) {
-			return err
-		}
-		return withMeaning(err, err)
+	failed, unfinished := tx.run(ctx, fn)
+	panicked = false
+	switch {
+	case failed == nil:
+	case isOurs(failed), isEnded(failed):
+		return failed
+	default:
+		return withMeaning(failed, failed)
 	}
-	if err := tx.finish(ctx); err != nil {
-		return s.explain(ctx, "update", err)
+	if unfinished != nil {
+		return s.explain(ctx, "update", unfinished)
 	}
 	if err := ctx.Err(); err != nil {
 		return s.explain(ctx, "update", err)
@@ -88,6 +90,12 @@ type updateTx struct {
 	gone    error      // why nothing is let through any more
 	rows    []*sql.Rows
 	cancels []context.CancelFunc // of single rows, which cannot be closed otherwise
+}
+
+// run calls fn and finishes, whatever fn does.
+func (t *updateTx) run(ctx context.Context, fn func(ctx context.Context, tx Tx) error) (failed, unfinished error) {
+	defer func() { unfinished = t.finish(ctx) }()
+	return fn(context.WithValue(ctx, updateKey{t.store.db}, true), t), nil
 }
 
 func (t *updateTx) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {

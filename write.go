@@ -62,10 +62,10 @@ func writeAlone(s *Store, j *job) error {
 // happens, and gives conn back.
 func finish[T any](ctx context.Context, s *Store, conn *sql.Conn, fn func(tx Tx, now string) (T, error)) (T, error) {
 	var zero T
-	ended := false
+	ended, panicked := false, true
 	defer func() {
 		if !ended {
-			s.abort(ctx, conn)
+			s.abort(ctx, conn, panicked)
 		}
 	}()
 	value, err := await(ctx, s, func() (T, error) {
@@ -76,6 +76,7 @@ func finish[T any](ctx context.Context, s *Store, conn *sql.Conn, fn func(tx Tx,
 		rollback(conn)
 		conn.Close()
 	})
+	panicked = false
 	if errors.Is(err, errAbandoned) {
 		ended = true
 	}
@@ -242,8 +243,16 @@ func (s *Store) writeWithoutForeignKeys(ctx context.Context, fn func(tx Tx, now 
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
-	rollback(conn)
+	_, err = using(conn, func() (done, error) {
+		if err := rollback(conn); err != nil {
+			return done{}, err
+		}
+		return done{}, s.writeOnWithoutForeignKeys(ctx, conn, fn)
+	})
+	return err
+}
+
+func (s *Store) writeOnWithoutForeignKeys(ctx context.Context, conn *sql.Conn, fn func(tx Tx, now string) error) error {
 	enforced, err := foreignKeys(ctx, conn)
 	if err != nil {
 		return err
