@@ -76,7 +76,7 @@ var (
 	someNodes = []string{"", "", "", "2024-01-01T10:00:00Z", "b", "b ", "ключ"}
 	types     = []string{"send", "send", "2024-01-01", "\x01", "'", "送る"}
 	badTexts  = []string{"a\x00", "\x00", "a\xff", "\xed\xa0\x80"}
-	sizes     = []int{0, 0, 1, 10, 256, 1023, 1024, 1025, 8192, 100_000}
+	sizes     = []int{0, 0, 1, 10, 100, 256, 256, 1000, 1023, 1024, 1024, 1025, 1025, 2000, 8192, 100_000}
 	causes    = []error{
 		nil, errors.New(""), errors.New("boom"), errors.New("2024-01-01"), errors.New("nul \x00 and \xff byte"),
 		errors.New(strings.Repeat("é", 5000)), errors.New("x" + strings.Repeat("é", 5000)), errors.New(strings.Repeat("y", 8<<10)),
@@ -111,7 +111,7 @@ func (b batch) GoString() string {
 // them may be of a kind that cannot be stored.
 func drawRows(r *rapid.T) []outbox.Row {
 	return rapid.Custom(func(r *rapid.T) batch {
-		if rapid.IntRange(0, 99).Draw(r, "many") == 99 {
+		if rapid.IntRange(0, 199).Draw(r, "many") == 199 {
 			return drawCrowd(r)
 		}
 		rows := rapid.SliceOfN(rapid.Custom(drawRow), 0, 5).Draw(r, "rows")

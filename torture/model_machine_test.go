@@ -65,8 +65,8 @@ func newMachine(t testing.TB, r *rapid.T, place target) *machine {
 		m.open(r, i)
 	}
 	r.Cleanup(func() {
-		for i := range nodes {
-			m.close(r, i)
+		for _, n := range m.nodes {
+			m.close(r, n)
 		}
 	})
 	m.exec(r, "DELETE FROM outbox")
@@ -112,8 +112,7 @@ func (m *machine) open(r *rapid.T, i int) {
 	require.NoError(r, n.store.Migrate(m.ctx))
 }
 
-func (m *machine) close(r *rapid.T, i int) {
-	n := m.nodes[i]
+func (m *machine) close(r *rapid.T, n *node) {
 	require.NoError(r, n.store.Close())
 	_, err := n.store.Get(m.ctx, "a")
 	require.ErrorIs(r, err, outbox.ErrClosed)
@@ -242,6 +241,6 @@ func (m *machine) setClock(r *rapid.T) {
 // reopen closes a store and opens it again.
 func (m *machine) reopen(r *rapid.T) {
 	i := rapid.IntRange(0, nodes-1).Draw(r, "node")
-	m.close(r, i)
+	m.close(r, m.nodes[i])
 	m.open(r, i)
 }

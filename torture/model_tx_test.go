@@ -206,30 +206,32 @@ func abandon(conn *sql.Conn) {
 	_ = conn.Raw(func(any) error { return driver.ErrBadConn })
 }
 
-// crash ends every store in the middle of a transaction, without closing
-// anything first, and goes on with what is found on the disk then.
+// crash lets the database crash in the middle of a transaction of the host's.
+// The stores go on if it comes back where it was. Otherwise they are left as
+// they are, nothing closed, for others over what was found on the disk.
 func (m *machine) crash(r *rapid.T) {
 	conn := m.begin(r)
 	defer conn.Close()
-	m.calls(m.ctx, r, m.nodes[hostNode], conn, m.model.clone())
-	before := m.dsn
-	if m.place.crash != nil {
-		m.dsn = m.place.crash(m.t, r, before)
-	}
+	n, staged := m.nodes[hostNode], m.model.clone()
+	// More than the cache holds is written to the disk before the COMMIT.
+	large := outbox.Row{DispatchKey: "large", WorkflowID: crowd, ActivityType: "lost", Input: outbox.Payload{Data: fill(3 << 20)}}
+	_, err := n.store.AppendTx(m.ctx, conn, large)
+	require.NoError(r, err)
+	_, err = staged.append(n.clock.said, []outbox.Row{large})
+	require.NoError(r, err)
+	m.calls(m.ctx, r, n, conn, staged)
+	left, before := m.nodes, m.dsn
+	m.dsn = m.place.crash(m.t, r, before)
 	abandon(conn)
-	if m.place.crash == nil {
+	if m.dsn == before {
 		return
 	}
-	left := m.nodes
 	m.nodes = nil
-	for i := range nodes {
-		m.nodes = append(m.nodes, &node{clock: left[i].clock})
+	for i, n := range left {
+		m.nodes = append(m.nodes, &node{clock: n.clock})
 		m.open(r, i)
 	}
 	for _, n := range left {
-		require.NoError(r, n.store.Close())
-		if n.host != nil {
-			require.NoError(r, n.host.Close())
-		}
+		m.close(r, n)
 	}
 }
