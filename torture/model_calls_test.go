@@ -28,7 +28,10 @@ func (m *machine) claim(r *rapid.T) {
 	n, limit := m.node(r), drawLimit(r)
 	var held []uuid.UUID
 	if rapid.Bool().Draw(r, "excluding") {
-		held = rapid.SliceOfN(rapid.Custom(drawWorkflow), 0, 4).Draw(r, "held")
+		held = make([]uuid.UUID, rapid.IntRange(0, 4).Draw(r, "held"))
+		for i := range held {
+			held[i] = drawWorkflow(r)
+		}
 	}
 	var (
 		got   []outbox.Row
@@ -61,7 +64,7 @@ func (m *machine) claim(r *rapid.T) {
 
 // drawScope gives the route of a row, or any.
 func (m *machine) drawScope(r *rapid.T) *outbox.Scope {
-	row := m.model.rows[rapid.SampledFrom(m.known()).Draw(r, "like")]
+	row := m.model.rows[m.drawKey(r)]
 	scope := outbox.Scope{Namespace: row.Namespace, TaskQueue: row.TaskQueue, Node: row.Node}
 	switch rapid.IntRange(0, 5).Draw(r, "scope") {
 	case 0:
@@ -134,7 +137,10 @@ func (m *machine) settleWorkflow(r *rapid.T) {
 }
 
 func (m *machine) requeue(r *rapid.T) {
-	n, keys := m.node(r), rapid.SliceOfN(rapid.Custom(m.drawKey), 0, 6).Draw(r, "keys")
+	n, keys := m.node(r), make([]string, rapid.IntRange(0, 6).Draw(r, "keys"))
+	for i := range keys {
+		keys[i] = m.drawKey(r)
+	}
 	got, err := n.store.Requeue(m.ctx, keys...)
 	want, wantErr := m.model.requeue(n.now(r, 1), keys)
 	requireOutcome(r, wantErr, err)
