@@ -67,11 +67,11 @@ func (m *machine) drawScope(r *rapid.T) *outbox.Scope {
 	row := m.model.rows[m.drawKey(r)]
 	scope := outbox.Scope{Namespace: row.Namespace, TaskQueue: row.TaskQueue, Node: row.Node}
 	switch rapid.IntRange(0, 5).Draw(r, "scope") {
-	case 0:
+	case 0, 1:
 		scope.Node = badly(r, someNodes, "node")
-	case 1:
-		scope.Namespace = badly(r, routes, "namespace")
 	case 2:
+		scope.Namespace = badly(r, routes, "namespace")
+	case 3:
 		scope.TaskQueue = badly(r, routes, "queue")
 	}
 	return &scope

@@ -80,7 +80,7 @@ var (
 		`'; DROP TABLE outbox; --`, `"quoted" \`, "?1 :a @b $c", "\x01\x7f\n", "*[a-z]?_%", strings.Repeat("long ", 2000),
 	}
 	routes    = []string{"", "default", "2024-01-01", "2024-01-01 ", "Default", "'", "鍵", "\x7f"}
-	someNodes = []string{"", "", "", "2024-01-01T10:00:00Z", "b", "b ", "ключ"}
+	someNodes = []string{"", "", "", "2024-01-01T10:00:00Z", "b", "B", "b ", "ключ"}
 	types     = []string{"send", "send", "2024-01-01", "\x01", "'", "送る"}
 	badTexts  = []string{"a\x00", "\x00", "a\xff", "\xed\xa0\x80"}
 	sizes     = []int{0, 0, 1, 10, 100, 256, 256, 1000, 1023, 1024, 1024, 1025, 1025, 2000, 8192, 100_000}
