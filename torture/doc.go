@@ -20,10 +20,11 @@
 //	model_targets_test.go  databases in memory and on files, and their crashes
 //	model_sqld_test.go     a libSQL server
 //
-// A plain go test runs thousands of steps:
+// A plain go test runs thousands of steps. On a server each takes longer, so
+// that fewer sequences do:
 //
 //	GOWORK=off go test .
-//	GOWORK=off OUTBOX_SQLD=/path/to/sqld go test -tags sqld -run TestModelOnServer .
+//	GOWORK=off OUTBOX_SQLD=/path/to/sqld go test -tags sqld -run TestModelOnServer -rapid.checks 20 .
 //
 // The flags of [pgregory.net/rapid] make it run for hours. -rapid.checks is how
 // many sequences each target gets (100), -rapid.steps how many steps a sequence

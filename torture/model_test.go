@@ -54,7 +54,7 @@ func finishedAt(row outbox.Row) time.Time   { return row.FinishedAt }
 
 func live(row outbox.Row) bool { return row.Status == outbox.Pending || row.Status == outbox.Claimed }
 
-// change changes the rows of the keys and returns them as they are then.
+// change changes rows that were found, and returns them as they are then.
 func (m *model) change(rows []outbox.Row, change func(*outbox.Row)) []outbox.Row {
 	for i := range rows {
 		change(&rows[i])
