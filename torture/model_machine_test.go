@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"log/slog"
+	"math"
 	"sync"
 	"testing"
 	"time"
@@ -218,8 +219,9 @@ func (c *clock) now() time.Time {
 	return c.said
 }
 
-// now is the instant at which the last call of the node took place. A claim
-// reads the clock twice, as it looks before it locks; no other call does.
+// now is the instant at which the last call of the node took place. A write
+// reads its clock once, when it has the lock. Reads, and the look of a claim
+// before it locks, may be done again on another connection.
 func (n *node) now(r *rapid.T, most int) time.Time {
 	n.clock.mu.Lock()
 	defer n.clock.mu.Unlock()
@@ -227,6 +229,8 @@ func (n *node) now(r *rapid.T, most int) time.Time {
 	n.clock.reads = 0
 	return n.clock.said.UTC()
 }
+
+const anyTimes = math.MaxInt
 
 // setClock sets the clock of one node, backwards as well as forwards.
 func (m *machine) setClock(r *rapid.T) {
