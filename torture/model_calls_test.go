@@ -64,16 +64,20 @@ func (m *machine) claim(r *rapid.T) {
 	}
 }
 
-// drawScope gives the route of a row, or any.
+// drawScope gives the route of a row that waits, or nearly that.
 func (m *machine) drawScope(r *rapid.T) *outbox.Scope {
-	row := m.model.rows[m.drawKey(r)]
-	scope := outbox.Scope{Namespace: row.Namespace, TaskQueue: row.TaskQueue, Node: row.Node}
-	switch rapid.IntRange(0, 5).Draw(r, "scope") {
-	case 0:
+	waiting := m.model.where(func(row outbox.Row) bool { return row.Status == outbox.Pending }, visibleAfter)
+	var like outbox.Row
+	if len(waiting) > 0 {
+		like = waiting[rapid.IntRange(0, len(waiting)-1).Draw(r, "like")]
+	}
+	scope := outbox.Scope{Namespace: like.Namespace, TaskQueue: like.TaskQueue, Node: like.Node}
+	switch rapid.SampledFrom([]string{"node", "node", "namespace", "queue", "", ""}).Draw(r, "miss") {
+	case "node":
 		scope.Node = badly(r, append(near(scope.Node), someNodes...), "node")
-	case 1:
+	case "namespace":
 		scope.Namespace = badly(r, near(scope.Namespace), "namespace")
-	case 2:
+	case "queue":
 		scope.TaskQueue = badly(r, near(scope.TaskQueue), "queue")
 	}
 	return &scope
