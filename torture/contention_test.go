@@ -85,8 +85,9 @@ func requireFairness(t *testing.T, calls []call, goroutines int) {
 	}
 	slices.Sort(made)
 	t.Logf("calls of a process by goroutine: %v", made)
-	require.NotZero(t, made[0])
-	require.LessOrEqual(t, made[len(made)-1], 10*made[0])
+	// All are at it for the same time. What they do differs at random, which
+	// shows while they have made few calls.
+	require.LessOrEqual(t, made[len(made)-1], 3*made[0]+10)
 }
 
 // tally logs how often calls had which outcome.
