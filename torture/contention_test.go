@@ -42,8 +42,9 @@ func TestContentionLeavesEveryCallWithItsOutcome(t *testing.T) {
 			for i := range processes {
 				told, err := json.Marshal(job{File: file, How: how, Seed: random.Uint64(), Workers: goroutines, Deadlines: 0.15})
 				require.NoError(t, err)
-				workers = append(workers, startChild(t, "work", string(told)))
-				all.Go(func() { made[i] = workers[i].calls(func(int) {}) })
+				worker := startChild(t, "work", string(told))
+				workers = append(workers, worker)
+				all.Go(func() { made[i] = worker.calls(func(int) {}) })
 			}
 			time.Sleep(*contention) // how long it is measured, not what is waited for
 			for _, worker := range workers {

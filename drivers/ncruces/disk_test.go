@@ -57,6 +57,18 @@ func (d *disk) length() int {
 	return len(d.events)
 }
 
+// writesBetween counts the writes to the database itself between two moments.
+func (d *disk) writesBetween(from, to int) (n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, event := range d.events[from:to] {
+		if event.file == "" && event.did == written {
+			n++
+		}
+	}
+	return n
+}
+
 func (d *disk) note(event diskEvent) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
