@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"maps"
 	"slices"
 	"strings"
 
@@ -197,46 +198,45 @@ func claimRows(ctx context.Context, tx Tx, now string, limit int, chosen selecti
 // idsPerStatement bounds a list of ids.
 const idsPerStatement = 1000
 
-const payloadsByID = `SELECT id, ` + payloadColumn + `, ` + payloadMissing + `
-FROM outbox WHERE id IN (SELECT value FROM json_each(?1))`
+// payloadsByID returns payloads, by id, until they are more than a portion
+// together. Those that are missing it leaves out.
+const payloadsByID = `WITH size (id, bytes) AS (
+	SELECT outbox.id, ifnull(length(input), length(data)) FROM outbox LEFT JOIN outbox_payload ON outbox_payload.id = outbox.id
+	WHERE outbox.id IN (SELECT value FROM json_each(?1))
+), place (id, before) AS (SELECT id, sum(bytes) OVER (ORDER BY id) - bytes FROM size WHERE bytes IS NOT NULL)
+SELECT outbox.id, ` + payloadColumn + ` FROM place CROSS JOIN outbox ON outbox.id = place.id WHERE before < ?2`
 
-// selectPayloads fetches the payloads that RETURNING left out, in portions that
-// a server's answer can hold.
+// payloadPortion is about how many bytes of payloads are fetched at once: an
+// answer of a server holds these and the largest payload.
+const payloadPortion = 4 << 20
+
+// selectPayloads fetches the payloads that RETURNING left out.
 func selectPayloads(ctx context.Context, tx Tx, rows []storedRow) error {
-	const most = 4 << 20
-	for len(rows) > 0 {
-		large := make(map[int64]*storedRow)
-		var ids []int64
-		var n int
-		var size int64
-		for n < len(rows) && len(ids) < idsPerStatement && (size == 0 || size+rows[n].unread <= most) {
-			if row := &rows[n]; row.unread > 0 {
-				large[row.ID] = row
-				ids = append(ids, row.ID)
-				size += row.unread
-			}
-			n++
+	unread := make(map[int64]*storedRow)
+	for i := range rows {
+		if rows[i].unread {
+			unread[rows[i].ID] = &rows[i]
 		}
-		rows = rows[n:]
-		if len(ids) == 0 {
-			continue
-		}
-		err := query(ctx, tx, payloadsByID, []any{encodeJSON(ids)}, func(found *sql.Rows) error {
-			var (
-				id      int64
-				data    []byte
-				missing bool
-			)
-			if err := found.Scan(&id, &data, &missing); err != nil {
+	}
+	for ids := range slices.Chunk(slices.Sorted(maps.Keys(unread)), idsPerStatement) {
+		for portion := -1; len(ids) > 0 && portion != 0; {
+			portion = 0
+			err := query(ctx, tx, payloadsByID, []any{encodeJSON(ids), payloadPortion}, func(found *sql.Rows) error {
+				var (
+					id   int64
+					data []byte
+				)
+				if err := found.Scan(&id, &data); err != nil {
+					return err
+				}
+				unread[id].setPayload(data)
+				portion++
+				return nil
+			})
+			if err != nil {
 				return err
 			}
-			if row := large[id]; row != nil && !missing {
-				row.setPayload(data)
-			}
-			return nil
-		})
-		if err != nil {
-			return err
+			ids = slices.DeleteFunc(ids, func(id int64) bool { return !unread[id].unread })
 		}
 	}
 	return nil

@@ -20,12 +20,12 @@ func FuzzDecodeRow(f *testing.F) {
 	const id = "6ba7b810-9dad-41d1-80b4-00c04fd430c8"
 	const at = "2024-02-29T12:30:15.123456789Z"
 	whole := strings.Join([]string{
-		"", "0", "1", "2", "claimed", "3", "4", at, at, at, "", "0", "a key", id, "", "default", "default", "n1", "send", "text/plain", "an error",
+		"0", "0", "1", "2", "claimed", "3", "4", at, at, at, "-", "0", "=a key", "=" + id, "-", "=default", "=default", "=n1", "=send", "=text/plain", "=an error",
 	}, "\x00")
 	f.Add([]byte(whole), []byte("payload"))
 	f.Add([]byte(strings.Replace(whole, "claimed", "pending", 1)), []byte(nil))
-	f.Add([]byte(strings.Replace(whole, "\x000\x00", "\x007\x00", 1)), []byte(nil))
-	f.Add([]byte(strings.Replace(whole, "\x000\x00a key", "\x001\x00a key", 1)), []byte(`{"content_type":"Json","bytes":[1]}`))
+	f.Add([]byte(strings.Replace(whole, "0\x000\x00", "0\x001\x00", 1)), []byte(nil))
+	f.Add([]byte(strings.Replace(whole, "\x000\x00=a key", "\x001\x00=a key", 1)), []byte(`{"content_type":"Json","bytes":[1]}`))
 	f.Add([]byte(whole+"\x00"), []byte(nil))
 	f.Fuzz(func(t *testing.T, packed, payload []byte) {
 		row := decodeRow(packed, payload)

@@ -4,7 +4,8 @@
 -- Instants are UTC RFC 3339 with exactly nine fraction digits and a Z, so that
 -- the order of their text is the order of time. The CHECKs state their shape;
 -- a typeof is needed beside it because GLOB also matches a blob, and a blob
--- sorts after every text: such a row would never fall due.
+-- sorts after every text: such a row would never fall due. A list of more than two
+-- values after IN would be built anew by each statement.
 
 CREATE TABLE IF NOT EXISTS outbox (
     dispatch_key  TEXT    NOT NULL,  -- identity and idempotency key
@@ -12,7 +13,7 @@ CREATE TABLE IF NOT EXISTS outbox (
     ordinal       INTEGER NOT NULL,
     activity_type TEXT    NOT NULL,
     input         BLOB,              -- the payload; NULL: it lies in outbox_payload
-    status        TEXT    NOT NULL CHECK (status IN ('pending', 'claimed', 'done', 'failed', 'cancelled')),
+    status        TEXT    NOT NULL CHECK (status = 'pending' OR status = 'claimed' OR status = 'done' OR status = 'failed' OR status = 'cancelled'),
     attempt       INTEGER NOT NULL,
     visible_after TEXT    NOT NULL CHECK (typeof(visible_after) = 'text' AND visible_after GLOB '[0-9][0-9][0-9][0-9]-[0-1][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-5][0-9].[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9]Z'),
     claimed_at    TEXT    CHECK (claimed_at IS NULL OR status = 'claimed' AND typeof(claimed_at) = 'text' AND claimed_at GLOB '[0-9][0-9][0-9][0-9]-[0-1][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-5][0-9].[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9]Z'),
@@ -26,7 +27,7 @@ CREATE TABLE IF NOT EXISTS outbox (
     last_error    TEXT,
     created_at    TEXT    NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%f000000Z', 'now'))
                           CHECK (typeof(created_at) = 'text' AND created_at GLOB '[0-9][0-9][0-9][0-9]-[0-1][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-5][0-9].[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9]Z'),
-    finished_at   TEXT    CHECK (finished_at IS NULL OR status IN ('done', 'failed', 'cancelled') AND typeof(finished_at) = 'text' AND finished_at GLOB '[0-9][0-9][0-9][0-9]-[0-1][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-5][0-9].[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9]Z')
+    finished_at   TEXT    CHECK (finished_at IS NULL OR (status = 'done' OR status = 'failed' OR status = 'cancelled') AND typeof(finished_at) = 'text' AND finished_at GLOB '[0-9][0-9][0-9][0-9]-[0-1][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-5][0-9].[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9]Z')
 );
 
 -- Payloads too large to be rewritten with every change of their row.
