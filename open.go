@@ -59,6 +59,7 @@ func Open(ctx context.Context, driverName, dataSourceName string, opts *Options)
 	}
 	configured := &connector{Connector: base, kind: kind, synchronous: opts.Synchronous}
 	store := newStore(nil, kind, opts)
+	store.connector = configured
 	store.sharedCache = kind == memoryDatabase && name == dataSourceName
 	configured.busyTimeout = store.busyTimeout
 	store.db = sql.OpenDB(configured)
