@@ -85,7 +85,7 @@ func troubleWith(subscriber, event, key string, n int) int {
 	hash.Write([]byte(key))
 	switch lot := hash.Sum32() % 20; {
 	case lot == 0 && n == 1:
-		return http.StatusTooManyRequests // some of those get a wish of when to be asked again
+		return http.StatusTooManyRequests // and one in twenty again, told when to come back
 	case lot < 4 && n < 1:
 		return http.StatusServiceUnavailable // one key in five
 	}
