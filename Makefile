@@ -5,11 +5,12 @@
 test: ## the tests, as in the README
 	go test ./...
 
-race: ## the same under the race detector, with the example's
+race: ## the same under the race detector, with the examples'
 	go test -race ./... ./examples/...
 
-demo: ## the main job on an embedded database
+demo: ## the main job, and a workflow engine, on an embedded database
 	go run ./examples/webhooks
+	go run ./examples/engine
 
 bench: ## the store beside other queues, on this machine
 	cd bench && go run .

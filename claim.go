@@ -132,9 +132,6 @@ func (s *Store) claim(ctx context.Context, limit int, chosen selection) ([]Row, 
 	return rowsOf(rows.claimed), nil
 }
 
-// expectDue makes the next claim go straight for the rows.
-func (s *Store) expectDue() { s.idle.Store(false) }
-
 func (s *Store) firstDue(ctx context.Context, chosen selection) (first position, due bool, err error) {
 	found, err := look(ctx, s, "claim", func(tx Tx) ([]string, error) {
 		now, err := s.instant()

@@ -59,6 +59,7 @@ func Open(ctx context.Context, driverName, dataSourceName string, opts *Options)
 		return nil, &opError{"open", err}
 	}
 	store := newStore(nil, kind, opts)
+	store.connector = configured
 	store.sharedCache = kind == memoryDatabase && name == dataSourceName
 	configured := &connector{
 		Connector: base, kind: kind, synchronous: opts.Synchronous,

@@ -18,7 +18,10 @@ type Store struct {
 	now         func() time.Time
 	logger      *slog.Logger
 	busyTimeout time.Duration
-	sharedCache bool // an in-memory database that other pools of this process may open
+	sharedCache bool       // an in-memory database that other pools of this process may open
+	connector   *connector // of the pool, if Open made it
+
+	subscribers subscribers
 
 	turns  turns
 	closed atomic.Bool

@@ -231,8 +231,24 @@ WHERE EXISTS (SELECT 1 FROM outbox INDEXED BY outbox_unsettled
 // NextVisible returns when the earliest pending row falls due, which may be in
 // the past. ok is false if no row is pending.
 func (s *Store) NextVisible(ctx context.Context) (at time.Time, ok bool, err error) {
+	return s.nextVisible(ctx, "")
+}
+
+// NextVisibleAfter returns when the next pending row falls due after an instant:
+// how long a loop may sleep that has just claimed all it could. Rows that were
+// due before and are still pending, because their workflows are held or their
+// routes are another's, do not hide those to come. ok is false if there is none.
+func (s *Store) NextVisibleAfter(ctx context.Context, after time.Time) (at time.Time, ok bool, err error) {
+	text, err := requireInstant("after", after)
+	if err != nil {
+		return time.Time{}, false, err
+	}
+	return s.nextVisible(ctx, text)
+}
+
+func (s *Store) nextVisible(ctx context.Context, after string) (at time.Time, ok bool, err error) {
 	texts, err := read(ctx, s, "next visible", func(tx Tx) ([]string, error) {
-		return queryTexts(ctx, tx, nextVisible)
+		return queryTexts(ctx, tx, nextVisible, after)
 	})
 	if err != nil || len(texts) == 0 {
 		return time.Time{}, false, err
@@ -241,9 +257,8 @@ func (s *Store) NextVisible(ctx context.Context) (at time.Time, ok bool, err err
 	return at, err == nil, err
 }
 
-const (
-	// nextVisible passes over what has the shape of an instant but is none.
-	nextVisible = `SELECT CAST(visible_after AS BLOB) FROM outbox INDEXED BY outbox_due
-WHERE status = 'pending' AND datetime(substr(visible_after, 1, 19)) = replace(substr(visible_after, 1, 19), 'T', ' ')
+// nextVisible passes over what has the shape of an instant but is none.
+const nextVisible = `SELECT CAST(visible_after AS BLOB) FROM outbox INDEXED BY outbox_due
+WHERE status = 'pending' AND visible_after > ?1
+	AND datetime(substr(visible_after, 1, 19)) = replace(substr(visible_after, 1, 19), 'T', ' ')
 ORDER BY visible_after LIMIT 1`
-)

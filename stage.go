@@ -33,7 +33,7 @@ func (s *Store) Append(ctx context.Context, rows ...Row) (duplicates []string, e
 	if err != nil || len(staged) == 0 {
 		return nil, err
 	}
-	defer s.expectDue()
+	defer s.staged()
 	work := &appending{store: s, rows: staged}
 	if err := writeMerged(ctx, s, "append", weightOf(staged), work); err != nil {
 		return nil, err
@@ -48,7 +48,7 @@ func (s *Store) AppendTx(ctx context.Context, tx Tx, rows ...Row) (duplicates []
 	if err != nil || len(staged) == 0 {
 		return nil, err
 	}
-	defer s.expectDue()
+	defer s.staged()
 	return within(ctx, s, "append", tx, func(tx Tx, now string) ([]string, error) {
 		return s.appendRows(ctx, tx, now, staged)
 	})
@@ -117,7 +117,7 @@ func (s *Store) Rearm(ctx context.Context, rows ...Row) error {
 	if err != nil || len(staged) == 0 {
 		return err
 	}
-	defer s.expectDue()
+	defer s.staged()
 	_, err = write(ctx, s, "rearm", weightOf(staged), func(tx Tx, now string) (done, error) {
 		return done{}, rearmRows(ctx, tx, now, staged)
 	})
@@ -131,7 +131,7 @@ func (s *Store) RearmTx(ctx context.Context, tx Tx, rows ...Row) error {
 	if err != nil || len(staged) == 0 {
 		return err
 	}
-	defer s.expectDue()
+	defer s.staged()
 	_, err = within(ctx, s, "rearm", tx, func(tx Tx, now string) (done, error) {
 		return done{}, rearmRows(ctx, tx, now, staged)
 	})

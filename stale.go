@@ -49,7 +49,7 @@ func (s *Store) RearmStale(ctx context.Context, olderThan, visibleAfter time.Tim
 	if err != nil || !found {
 		return nil, err
 	}
-	defer s.expectDue()
+	defer s.staged()
 	stale, err := write(ctx, s, "rearm stale", limit, func(tx Tx, now string) ([]storedRow, error) {
 		return rearmStale(ctx, tx, before, cmp.Or(after, now), limit)
 	})

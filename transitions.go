@@ -99,6 +99,9 @@ func (s *Store) transition(ctx context.Context, change transition, refs []Ref) e
 	if err := writeMerged(ctx, s, change.op, len(refs), work); err != nil {
 		return err
 	}
+	if change.to == Pending {
+		s.staged()
+	}
 	return work.claimLost()
 }
 
@@ -242,7 +245,7 @@ func (s *Store) Requeue(ctx context.Context, dispatchKeys ...string) (requeued i
 	if err := checkRefs(refs); err != nil || len(refs) == 0 {
 		return 0, err
 	}
-	defer s.expectDue()
+	defer s.staged()
 	return write(ctx, s, "requeue", len(refs), func(tx Tx, now string) (int, error) {
 		requeued := 0
 		for batch := range argumentBatches(refs, Ref.size) {

@@ -68,6 +68,7 @@ func (s *Store) Update(ctx context.Context, fn func(ctx context.Context, tx Tx) 
 		return s.explain(ctx, "update", err)
 	}
 	ended = true
+	defer s.staged()
 	return s.explain(ctx, "update", s.commit(ctx, conn))
 }
 

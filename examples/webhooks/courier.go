@@ -6,17 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
 
 	"example.com/outbox"
+	"example.com/outbox/dispatch"
 	"github.com/google/uuid"
 )
 
-// courier delivers claimed rows and settles them by the answer.
+// courier delivers claimed rows.
 type courier struct {
 	store    *outbox.Store
 	url      string
@@ -26,11 +26,11 @@ type courier struct {
 }
 
 func newCourier(store *outbox.Store, url string, stops uuid.UUID, progress *progress) *courier {
-	transport := &http.Transport{MaxIdleConnsPerHost: 4 * batchSize}
+	transport := &http.Transport{MaxIdleConnsPerHost: 2 * concurrency}
 	return &courier{
 		store:    store,
 		url:      url,
-		client:   &http.Client{Transport: transport, Timeout: postTimeout},
+		client:   &http.Client{Transport: transport},
 		stops:    stops,
 		progress: progress,
 	}
@@ -39,63 +39,27 @@ func newCourier(store *outbox.Store, url string, stops uuid.UUID, progress *prog
 // Close closes the connections that are kept for reuse.
 func (c *courier) Close() { c.client.CloseIdleConnections() }
 
-// deliver posts a row and settles it. It returns only errors of the store; a
-// row that could not be settled stays claimed, until it is stale.
+// deliver handles a row; its error says what is to become of it. A request that
+// hangs ends with ctx and is retried like one that failed. If the claim was lost
+// meanwhile, whatever is returned no longer counts.
 func (c *courier) deliver(ctx context.Context, row outbox.Row) error {
-	answer := c.post(ctx, row)
-
-	// What was answered is recorded even if ctx ended meanwhile: it saves
-	// another delivery.
-	err := c.settle(context.WithoutCancel(ctx), row, answer, ctx.Err() != nil)
-	if errors.Is(err, outbox.ErrClaimLost) {
-		// It took too long: the row was claimed again or is settled, and
-		// this one's word about it no longer counts.
-		c.progress.fenced(row)
-		return nil
+	err := c.post(ctx, row)
+	var refusal *statusError
+	switch {
+	case err == nil:
+		return c.complete(ctx, row)
+	case errors.As(err, &refusal) && refusal.permanent():
+		return dispatch.Permanent(err)
+	case errors.As(err, &refusal) && refusal.retryAfter > 0:
+		return dispatch.RetryAfter(refusal.retryAfter, err)
 	}
 	return err
 }
 
-// settle does what answer, the error of a post, asks for. Each transition names
-// the claim by its fence, so that it applies to that claim or not at all.
-func (c *courier) settle(ctx context.Context, row outbox.Row, answer error, interrupted bool) error {
-	var refusal *statusError
-	errors.As(answer, &refusal)
-	switch {
-	case answer == nil:
-		return c.complete(ctx, row)
-	case refusal != nil && refusal.status == http.StatusConflict:
-		return outbox.ErrClaimLost // the receiver knows of a later claim
-	case refusal == nil && interrupted:
-		// Given back, to be taken up at once. That we stop is no failure of
-		// the dispatch, so its attempt stays.
-		return c.store.Retry(ctx, row.Ref(), row.Attempt, time.Time{}, answer)
-	case refusal != nil && refusal.permanent(), row.Attempt+1 >= maxAttempts:
-		if err := c.store.Fail(ctx, row.Ref(), answer); err != nil {
-			return err
-		}
-		c.progress.dead(row, answer)
-		return nil
-	default:
-		if err := c.store.Retry(ctx, row.Ref(), row.Attempt+1, time.Now().Add(backoff(row.Attempt)), answer); err != nil {
-			return err
-		}
-		c.progress.retried()
-		return nil
-	}
-}
-
-// backoff doubles with each attempt, and varies, so that what failed together
-// does not come back together.
-func backoff(attempt uint32) time.Duration {
-	const first = 40 * time.Millisecond
-	pause := first << min(attempt, 10)
-	return pause/2 + rand.N(pause)
-}
-
 // complete records that a row was delivered, in the outbox and in the history.
 // If that stops the workflow, its other rows are cancelled in the same
-// transaction: no crash can come between.
+// transaction: no crash can come between. The Dispatcher completes the row once
+// more, which changes nothing.
 func (c *courier) complete(ctx context.Context, row outbox.Row) error {
 	var cancelled []string
 	err := c.store.Update(ctx, func(ctx context.Context, tx outbox.Tx) (err error) {
@@ -117,7 +81,6 @@ func (c *courier) complete(ctx context.Context, row outbox.Row) error {
 	if err != nil {
 		return err
 	}
-	c.progress.delivered()
 	if row.WorkflowID == c.stops {
 		c.progress.cancelled(row.WorkflowID, len(cancelled))
 	}
@@ -152,13 +115,19 @@ func (c *courier) post(ctx context.Context, row outbox.Row) error {
 	if response.StatusCode/100 == 2 {
 		return nil
 	}
-	return &statusError{response.StatusCode, strings.TrimSpace(string(text))}
+	seconds, _ := strconv.Atoi(response.Header.Get("Retry-After"))
+	return &statusError{
+		status:     response.StatusCode,
+		text:       strings.TrimSpace(string(text)),
+		retryAfter: time.Duration(seconds) * time.Second,
+	}
 }
 
 // statusError is an answer other than success.
 type statusError struct {
-	status int
-	text   string
+	status     int
+	text       string
+	retryAfter time.Duration // when the receiver wants to be asked again; zero: it does not say
 }
 
 func (e *statusError) Error() string {
@@ -167,5 +136,8 @@ func (e *statusError) Error() string {
 
 // permanent reports whether asking again is no use.
 func (e *statusError) permanent() bool {
-	return e.status/100 == 4 && e.status != http.StatusTooManyRequests && e.status != http.StatusRequestTimeout
+	return e.status/100 == 4 && e.status != http.StatusTooManyRequests && e.status != http.StatusRequestTimeout && !e.late()
 }
+
+// late reports whether a later claim of the row was delivered before this one.
+func (e *statusError) late() bool { return e.status == http.StatusConflict }

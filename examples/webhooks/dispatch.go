@@ -2,115 +2,49 @@ package main
 
 import (
 	"context"
-	"fmt"
+	"errors"
+	"log/slog"
 	"time"
 
 	"example.com/outbox"
+	"example.com/outbox/dispatch"
 	"github.com/google/uuid"
-	"golang.org/x/sync/errgroup"
 )
 
-// dispatcher is a loop that claims rows and has them delivered.
-type dispatcher struct {
-	name    string
-	store   *outbox.Store
-	courier *courier
-	claim   func(ctx context.Context, limit int) ([]outbox.Row, error)
-	after   <-chan struct{} // when it starts; nil: at once
-}
+// dispatchers are loops that claim rows and have them delivered. Each has its
+// part of the rows here; that several compete for the same ones is fine too, in
+// one process or in many.
+func dispatchers(store *outbox.Store, courier *courier, held *hold, progress *progress) []*dispatch.Dispatcher {
+	common := dispatch.Options{
+		Concurrency:       concurrency,
+		Held:              held.workflows,
+		MaxAttempts:       maxAttempts,
+		Backoff:           dispatch.Exponential(firstBackoff, longestBackoff),
+		HandlerTimeout:    patience,
+		Lease:             lease,
+		ReconcileInterval: leaseCheck,
+		ShutdownTimeout:   patience,
+		Observer:          progress.observer(),
+		Logger:            slog.New(slog.DiscardHandler), // progress tells all of it
+	}
+	// What runs on a node takes the rows of its route that are pinned to it
+	// or to no node.
+	node := common
+	node.Scopes = []outbox.Scope{subscribers[toSearch].scope}
 
-// dispatchers are a loop for each way to claim. That they compete for the same
-// rows is fine, in one process or in many: each row is held by one at a time.
-func dispatchers(store *outbox.Store, courier *courier, held *hold) []dispatcher {
-	return []dispatcher{{
-		name: "node", store: store, courier: courier,
-		// What runs on a node takes the rows of its route that are pinned to
-		// it or to no node.
-		claim: func(ctx context.Context, limit int) ([]outbox.Row, error) {
-			return store.ClaimScopedExcluding(ctx, subscribers[toSearch].scope, limit, held.workflows()...)
-		},
-	}, {
-		name: "general", store: store, courier: courier,
-		// The rows of held workflows cost nothing: they are passed over,
-		// however many there are, and stay pending.
-		claim: func(ctx context.Context, limit int) ([]outbox.Row, error) {
-			return store.ClaimExcluding(ctx, limit, held.workflows()...)
-		},
-	}, {
-		name: "helper", store: store, courier: courier,
-		// A plain Claim takes any row. It knows of no holds, so this loop
-		// waits until there is none.
-		claim: store.Claim,
-		after: held.released,
-	}}
-}
+	// The other takes whatever is pinned to no node, each route in turn.
+	general := common
+	general.AllRoutes = true
 
-// run dispatches until drained is closed, ctx ends or the store fails.
-func (d dispatcher) run(ctx context.Context, drained <-chan struct{}) error {
-	if d.after != nil {
-		select {
-		case <-d.after:
-		case <-drained:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+	return []*dispatch.Dispatcher{
+		dispatch.New(store, courier.deliver, &node),
+		dispatch.New(store, courier.deliver, &general),
 	}
-	for {
-		select {
-		case <-drained:
-			return nil
-		default:
-		}
-		rows, err := d.claim(ctx, batchSize)
-		if err != nil {
-			return fmt.Errorf("dispatcher %s: %w", d.name, err)
-		}
-		if len(rows) == 0 {
-			if err := d.idle(ctx, drained); err != nil {
-				return fmt.Errorf("dispatcher %s: %w", d.name, err)
-			}
-			continue
-		}
-		// The loop waits for the whole batch, so a request that hangs makes
-		// it hang. Its other rows are delivered all the same, and another
-		// loop takes over what it does not get done.
-		var batch errgroup.Group
-		for _, row := range rows {
-			batch.Go(func() error { return d.courier.deliver(ctx, row) })
-		}
-		if err := batch.Wait(); err != nil {
-			return fmt.Errorf("dispatcher %s: %w", d.name, err)
-		}
-	}
-}
-
-// idle waits until the next row falls due. There may be sooner something to do
-// (rows are staged and claims go stale), and there may not be then (the row is
-// held, or another's), so it waits neither long nor not at all. Asking again
-// costs little: a claim that finds nothing takes no lock and writes nothing.
-func (d dispatcher) idle(ctx context.Context, drained <-chan struct{}) error {
-	const shortest, longest = 10 * time.Millisecond, 50 * time.Millisecond
-	pause := longest
-	next, ok, err := d.store.NextVisible(ctx)
-	if err != nil {
-		return err
-	}
-	if ok {
-		pause = min(max(time.Until(next), shortest), longest)
-	}
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-drained:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	return nil
 }
 
 // hold keeps a workflow from being dispatched until it is released. Holds are
-// the host's affair: the store is told of them with each claim.
+// the host's affair: its rows stay pending and are passed over, however many
+// there are.
 type hold struct {
 	workflow uuid.UUID
 	released chan struct{} // closed when it is
@@ -131,18 +65,51 @@ func (h *hold) workflows() []uuid.UUID {
 	}
 }
 
-// release waits, and ends the hold.
-func (h *hold) release(ctx context.Context, drained <-chan struct{}, progress *progress) error {
+// release waits, and ends the hold. The loops cannot see that by themselves, so
+// they are told to look again.
+func (h *hold) release(ctx context.Context, loops []*dispatch.Dispatcher, progress *progress) {
 	timer := time.NewTimer(holdFor)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 		progress.note("workflow %s is no longer on hold", h.workflow)
-	case <-drained: // it was settled by an earlier run
-	case <-ctx.Done():
-		return ctx.Err()
+	case <-ctx.Done(): // an earlier run has settled it, or this one is interrupted
 	}
 	h.at = time.Now()
 	close(h.released)
+	for _, loop := range loops {
+		loop.Wake()
+	}
+}
+
+// awaitSettled returns when no row is live any more.
+func awaitSettled(ctx context.Context, store *outbox.Store) error {
+	ticker := time.NewTicker(leaseCheck)
+	defer ticker.Stop()
+	for {
+		live, err := store.UnsettledWorkflows(ctx)
+		if err != nil || len(live) == 0 {
+			return err
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// comeBack is what a claimer does that was away for so long that its claim went
+// stale, and that does not know it: it delivers the row and settles it. The
+// receiver refuses it by the fence, and so does the store.
+func comeBack(ctx context.Context, store *outbox.Store, courier *courier, row outbox.Row, progress *progress) error {
+	var refusal *statusError
+	if err := courier.post(ctx, row); !errors.As(err, &refusal) || !refusal.late() {
+		return errors.Join(errors.New("the receiver did not refuse a claim that was lost"), err)
+	}
+	if err := store.Complete(ctx, row.Ref()); !errors.Is(err, outbox.ErrClaimLost) {
+		return errors.Join(errors.New("the store did not refuse a claim that was lost"), err)
+	}
+	progress.fenced(row)
 	return nil
 }

@@ -15,9 +15,9 @@
 // like, and run it again: it finishes the rest.
 //
 // Where to read on: scenario.go says who gets the deliveries and what goes
-// wrong; staging.go writes them; dispatch.go claims them and courier.go
-// delivers one; janitor.go takes back claims that went stale; report.go counts
-// and checks the result. receiver.go is the other side.
+// wrong; staging.go writes them; dispatch.go has them dispatched and courier.go
+// delivers one; report.go counts and checks the result. receiver.go is the other
+// side.
 package main
 
 import (
@@ -141,29 +141,40 @@ func dataSourceName(path string) string {
 }
 
 // work stages and delivers at the same time, and returns when every row is
-// settled, ctx ends or anything fails. An error of the store ends the run:
-// there is nothing to clean up, since the next run goes on where it ended.
+// settled, ctx ends or staging fails: there is nothing to clean up, since the
+// next run goes on where this one ended.
+//
+// A database is meant for one run at a time. Were another alive, they would share
+// the rows, and its receiver would not know what this one's has seen.
 func work(ctx context.Context, store *outbox.Store, deliveries []delivery, courier *courier, held *hold, progress *progress) error {
 	defer courier.Close()
-
-	// Whatever is claimed now was claimed by a process that is dead: a
-	// database is meant for one run at a time. Were another alive, its fences
-	// would be too, so a row might be delivered twice but not settled twice.
-	if err := recoverClaims(ctx, store, progress); err != nil {
-		return err
-	}
-	staged := make(chan struct{})
-	janitor := janitor{store: store, progress: progress, staged: staged, drained: make(chan struct{})}
-
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error {
-		defer close(staged)
-		return stage(ctx, store, deliveries, progress)
-	})
-	group.Go(func() error { return held.release(ctx, janitor.drained, progress) })
-	group.Go(func() error { return janitor.run(ctx) })
-	for _, dispatcher := range dispatchers(store, courier, held) {
-		group.Go(func() error { return dispatcher.run(ctx, janitor.drained) })
+	running, stop := context.WithCancel(ctx)
+	defer stop()
+
+	loops := dispatchers(store, courier, held, progress)
+	for _, loop := range loops {
+		group.Go(func() error { return loop.Run(running) })
 	}
+	group.Go(func() error {
+		held.release(running, loops, progress)
+		return nil
+	})
+	group.Go(func() error {
+		defer stop()
+		away, err := stage(ctx, store, deliveries, progress)
+		if err != nil {
+			return err
+		}
+		if err := awaitSettled(ctx, store); err != nil {
+			return err
+		}
+		for _, row := range away {
+			if err := comeBack(ctx, store, courier, row, progress); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 	return group.Wait()
 }

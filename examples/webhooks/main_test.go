@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"example.com/outbox"
+	"example.com/outbox/dispatch"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 )
@@ -31,8 +32,8 @@ func TestRunSettlesEveryRow(t *testing.T) {
 	require.Equal(t, want.dead, table["dead"].run)
 	require.Equal(t, want.cancelled, table["cancelled"].run)
 	require.Positive(t, table["retried"].run)
-	require.Positive(t, table["re-armed"].run, "the claim that hangs goes stale")
-	require.Positive(t, table["fenced off"].run, "and comes back too late")
+	require.Positive(t, table["re-armed"].run, "the claim of one who is away goes stale")
+	require.Positive(t, table["fenced off"].run, "who comes back too late")
 	for _, name := range []string{"staged", "delivered", "retried", "dead", "cancelled"} {
 		require.Equal(t, table[name].run, table[name].total, name)
 	}
@@ -42,6 +43,42 @@ func TestRunSettlesEveryRow(t *testing.T) {
 	left, err := os.ReadDir(temporary)
 	require.NoError(t, err)
 	require.Empty(t, left, "a run without -db leaves nothing behind")
+}
+
+// Each part of the scenario leaves its mark on a row.
+func TestRunShowsWhatItSays(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "webhooks.db")
+	var out bytes.Buffer
+	require.NoError(t, command(t.Context(), "", path, &out))
+	store, roles := openStore(t, path), cast(t)
+
+	hung, err := store.Get(t.Context(), roles.hangs)
+	require.NoError(t, err)
+	require.Contains(t, hung.LastError, dispatch.ErrHandlerTimeout.Error())
+	require.Equal(t, outbox.Done, hung.Status)
+
+	away, err := store.Get(t.Context(), roles.away)
+	require.NoError(t, err)
+	require.Greater(t, away.Fence, int64(1), "another has claimed it")
+	require.Contains(t, out.String(), "came back too late: claim 1 no longer holds it")
+
+	causes := make(map[string]bool)
+	for row, err := range everyRow(t.Context(), store) {
+		require.NoError(t, err)
+		if status, _, found := strings.Cut(row.LastError, ":"); found {
+			causes[status] = true
+		}
+		switch {
+		case row.WorkflowID == roles.stops && row.Ordinal == 0:
+			require.Equal(t, outbox.Done, row.Status)
+		case row.WorkflowID == roles.stops:
+			require.Equal(t, outbox.Cancelled, row.Status)
+		}
+	}
+	for _, cause := range []string{"answered 410 Gone", "answered 429 Too Many Requests", "answered 503 Service Unavailable"} {
+		require.Contains(t, causes, cause)
+	}
+	require.Contains(t, out.String(), "is no longer on hold")
 }
 
 // A process that is killed, at whatever moment, leaves a database that the next
@@ -105,7 +142,11 @@ func TestInterruptedRunLeavesNoClaims(t *testing.T) {
 	err := command(ctx, "", path, writer)
 	writer.Close()
 	require.ErrorIs(t, err, context.Canceled)
-	require.Zero(t, countClaimed(t, path))
+	claimed, err := openStore(t, path).List(t.Context(), outbox.Filter{Status: outbox.Claimed})
+	require.NoError(t, err)
+	for _, row := range claimed {
+		require.Equal(t, cast(t).away, row.DispatchKey, "only who is away keeps a claim")
+	}
 
 	var out bytes.Buffer
 	require.NoError(t, command(t.Context(), "", path, &out))
@@ -131,7 +172,7 @@ func TestRunFailsIfTheReceiverSawNothing(t *testing.T) {
 }
 
 func TestRunOfAFewDeliveries(t *testing.T) {
-	for n := 1; n <= 3; n++ {
+	for n := 1; n <= 4; n++ {
 		lines := bytes.SplitAfterN(sample, []byte("\n"), n+1)
 		input := filepath.Join(t.TempDir(), "few.jsonl")
 		require.NoError(t, os.WriteFile(input, bytes.Join(lines[:n], nil), 0o600))
@@ -139,6 +180,14 @@ func TestRunOfAFewDeliveries(t *testing.T) {
 		require.NoError(t, command(t.Context(), input, "", &out))
 		require.Equal(t, n*len(subscribers), readTable(t, out.String())["staged"].total)
 	}
+}
+
+// cast are the roles in a run over the sample.
+func cast(t testing.TB) roles {
+	t.Helper()
+	deliveries, err := readDeliveries("")
+	require.NoError(t, err)
+	return castRoles(deliveries)
 }
 
 // expected are the figures of a run over the sample that do not depend on chance.

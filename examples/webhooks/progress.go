@@ -6,8 +6,10 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"time"
 
 	"example.com/outbox"
+	"example.com/outbox/dispatch"
 	"github.com/google/uuid"
 )
 
@@ -16,7 +18,7 @@ type figures struct {
 	staged    int
 	delivered int
 	retried   int // dispatches that failed and were put off
-	rearmed   int // claims that went stale, or were left behind by a dead process
+	rearmed   int // claims that went stale: their claimer is dead, or was away for long
 	fenced    int // answers that came after the claim was lost, and changed nothing
 	accepted  int // deliveries that the receiver took, repetitions included
 	dead      int
@@ -92,28 +94,32 @@ func (p *progress) staged(n, rows int) {
 	p.screen.staged(n, p.deliveries)
 }
 
-func (p *progress) recovered(claims int) {
-	if claims == 0 {
-		return
+// observer hears what becomes of rows that are dispatched.
+func (p *progress) observer() dispatch.Observer {
+	return dispatch.Observer{
+		Settled: func(_ context.Context, row outbox.Row, outcome dispatch.Outcome, _ time.Duration, err error) {
+			switch outcome {
+			case dispatch.Completed:
+				p.update(func(run *figures) string {
+					run.delivered++
+					return ""
+				})
+			case dispatch.Retried:
+				p.update(func(run *figures) string {
+					run.retried++
+					return ""
+				})
+			case dispatch.Failed:
+				p.dead(row, err)
+			case dispatch.Lost:
+				p.fenced(row)
+			}
+		},
+		Recovered: func(row outbox.Row, _ dispatch.Outcome) { p.rearmed(row) },
+		StoreError: func(operation string, err error) {
+			p.note("%s failed and will be tried again: %v", operation, err)
+		},
 	}
-	p.update(func(run *figures) string {
-		run.rearmed += claims
-		return fmt.Sprintf("re-armed %d claims that a dead process left behind", claims)
-	})
-}
-
-func (p *progress) delivered() {
-	p.update(func(run *figures) string {
-		run.delivered++
-		return ""
-	})
-}
-
-func (p *progress) retried() {
-	p.update(func(run *figures) string {
-		run.retried++
-		return ""
-	})
 }
 
 func (p *progress) rearmed(row outbox.Row) {

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -21,14 +20,14 @@ import (
 // least once; with these two a receiver makes it once.
 type receiver struct {
 	receipts *receipts
-	hangs    string // the key whose first request is not answered for long
+	hangs    string // the key whose first request is never answered
 	server   http.Server
 	listener net.Listener
 	served   chan error // the end of Serve
-
-	overtake sync.Once
-	overtook chan struct{} // closed when a later claim asks for the key that hangs
 }
+
+// stopTimeout is for requests that are still there when the receiver is stopped.
+const stopTimeout = 10 * time.Second
 
 // startReceiver starts a receiver on a free port of the loopback interface.
 func startReceiver(receipts *receipts, hangs string) (*receiver, error) {
@@ -41,10 +40,9 @@ func startReceiver(receipts *receipts, hangs string) (*receiver, error) {
 		hangs:    hangs,
 		listener: listener,
 		served:   make(chan error, 1),
-		overtook: make(chan struct{}),
 	}
 	r.server.Handler = r
-	r.server.ReadHeaderTimeout = postTimeout
+	r.server.ReadHeaderTimeout = stopTimeout
 	go func() { r.served <- r.server.Serve(listener) }()
 	return r, nil
 }
@@ -54,7 +52,7 @@ func (r *receiver) URL() string { return "http://" + r.listener.Addr().String() 
 
 // Close stops the receiver and waits for the requests that it works on.
 func (r *receiver) Close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), postTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
 	err := r.server.Shutdown(ctx)
 	if served := <-r.served; !errors.Is(served, http.ErrServerClosed) {
@@ -101,20 +99,17 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	case key != r.hangs:
 		sleep(request.Context(), 2*time.Millisecond+rand.N(8*time.Millisecond))
 	case first:
-		// It was accepted, but the sender does not learn of it until another
-		// has delivered it again.
-		select {
-		case <-r.overtook:
-		case <-request.Context().Done():
-		}
-	default:
-		r.overtake.Do(func() { close(r.overtook) })
+		// It was accepted, but the sender does not learn of it and gives up.
+		<-request.Context().Done()
 	}
 	switch receipt.Status {
 	case http.StatusConflict:
 		http.Error(w, "a later claim of this delivery was here before", receipt.Status)
 	case http.StatusGone:
 		http.Error(w, subscriber+" takes no "+event+" any more", receipt.Status)
+	case http.StatusTooManyRequests:
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, subscriber+" wants less at once", receipt.Status)
 	case http.StatusServiceUnavailable:
 		http.Error(w, subscriber+" is overloaded", receipt.Status)
 	}

@@ -12,16 +12,18 @@ import (
 // Times are short, so that a run takes seconds. Real leases are minutes.
 const (
 	lease      = 500 * time.Millisecond // a claim that is older was lost with its claimer
-	leaseCheck = 50 * time.Millisecond  // how often the janitor looks for those
+	leaseCheck = 50 * time.Millisecond  // how often those are looked for
 	holdFor    = 750 * time.Millisecond // how long the held workflow stays on hold
+	patience   = time.Second            // how long a delivery may take
 
-	// postTimeout should be shorter than the lease, so that no live dispatcher
-	// loses its claims. Here one shall, and be seen to do no harm.
-	postTimeout = 10 * time.Second
+	firstBackoff   = 80 * time.Millisecond // after an attempt that failed, and twice as long after each that follows
+	longestBackoff = time.Second
+)
 
-	batchSize   = 8  // rows a dispatcher claims at once
+const (
+	concurrency = 8  // deliveries that a dispatcher makes at once
 	maxAttempts = 5  // dispatches of a row before it is a dead letter
-	pageSize    = 50 // rows or claims taken from the store at once
+	pageSize    = 50 // rows taken from the store at once
 )
 
 // subscriber gets a copy of every delivery. Which one a row is for is told by
@@ -49,6 +51,7 @@ type roles struct {
 	held  uuid.UUID // a workflow that is on hold for a while
 	stops uuid.UUID // a workflow that is stopped once its first row is delivered
 	hangs string    // the dispatch key that the receiver hangs on
+	away  string    // the dispatch key whose first claimer comes back too late
 }
 
 // castRoles gives the roles to the first deliveries, as far as there are any.
@@ -62,6 +65,8 @@ func castRoles(deliveries []delivery) roles {
 			roles.stops = delivery.workflow
 		case 2:
 			roles.hangs = outbox.DispatchKey(delivery.workflow, toChat)
+		case 3:
+			roles.away = outbox.DispatchKey(delivery.workflow, toChat)
 		}
 	}
 	return roles
@@ -79,8 +84,10 @@ func troubleWith(subscriber, event, key string, n int) int {
 	hash := fnv.New32a()
 	hash.Write([]byte(key))
 	switch lot := hash.Sum32() % 20; {
-	case lot < 4 && n < 1, lot == 0 && n < 2:
-		return http.StatusServiceUnavailable // one key in five once, some of them twice
+	case lot == 0 && n == 1:
+		return http.StatusTooManyRequests // and one in twenty again, told when to come back
+	case lot < 4 && n < 1:
+		return http.StatusServiceUnavailable // one key in five
 	}
 	return 0
 }

@@ -77,14 +77,25 @@ func readHistory(ctx context.Context, store *outbox.Store) (received map[uuid.UU
 // stage writes each delivery down in a transaction of its own: that it was
 // received, and a row for each subscriber. If the process dies, a delivery is
 // there whole or not at all; what is there is passed over by the next run.
-func stage(ctx context.Context, store *outbox.Store, deliveries []delivery, progress *progress) error {
-	stops := castRoles(deliveries).stops
+//
+// One row is not left to the dispatchers: it is staged as claimed, and returned
+// for somebody who goes away with it. If it was there before, there is none.
+func stage(ctx context.Context, store *outbox.Store, deliveries []delivery, progress *progress) (away []outbox.Row, err error) {
+	roles := castRoles(deliveries)
 	for i, delivery := range deliveries {
 		rows := fanOut(delivery)
-		if delivery.workflow == stops {
+		if delivery.workflow == roles.stops {
 			// These are due so late that the workflow is stopped before.
 			for j := range rows[1:] {
 				rows[1+j].VisibleAfter = time.Now().AddDate(1, 0, 0)
+			}
+		}
+		var taken []outbox.Row
+		for j := range rows {
+			if rows[j].DispatchKey == roles.away {
+				rows[j].Status, rows[j].ClaimedAt = outbox.Claimed, time.Now()
+				taken = append(taken, rows[j])
+				taken[0].Fence = 1 // as every row has that is staged as claimed
 			}
 		}
 		var duplicates []string
@@ -96,11 +107,14 @@ func stage(ctx context.Context, store *outbox.Store, deliveries []delivery, prog
 			return err
 		})
 		if err != nil {
-			return fmt.Errorf("stage delivery %d: %w", i+1, err)
+			return nil, fmt.Errorf("stage delivery %d: %w", i+1, err)
+		}
+		if len(duplicates) == 0 {
+			away = append(away, taken...)
 		}
 		progress.staged(i+1, len(rows)-len(duplicates))
 	}
-	return nil
+	return away, nil
 }
 
 // fanOut returns the rows of a delivery, one for each subscriber.
@@ -108,6 +122,7 @@ func fanOut(d delivery) []outbox.Row {
 	rows := make([]outbox.Row, len(subscribers))
 	for i, subscriber := range subscribers {
 		rows[i] = outbox.Row{
+			DispatchKey:  outbox.DispatchKey(d.workflow, uint64(i)), // as it is by default
 			WorkflowID:   d.workflow,
 			Ordinal:      uint64(i),
 			Namespace:    subscriber.scope.Namespace,

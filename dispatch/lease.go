@@ -1,0 +1,58 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"example.com/outbox"
+)
+
+// extendClaims extends the claims of running handlers three times in a lease,
+// so that two may fail, until ctx ends.
+func (r *run) extendClaims(ctx context.Context) {
+	usual, soon := max(r.opts.Lease/3, 1), max(r.opts.Lease/12, 1)
+	timer := time.NewTimer(usual)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return
+		}
+		pause := usual
+		if !r.extend(ctx) {
+			pause = soon
+		}
+		timer.Reset(pause)
+	}
+}
+
+// extend reports whether the store did it. Handlers whose claims are lost are
+// told so.
+func (r *run) extend(ctx context.Context) bool {
+	tasks := r.running()
+	if len(tasks) == 0 {
+		return true
+	}
+	refs := make([]outbox.Ref, len(tasks))
+	for i, task := range tasks {
+		refs[i] = task.row.Ref()
+	}
+	err := r.store.Extend(ctx, refs...)
+	var lost *outbox.ClaimLostError
+	switch {
+	case err == nil || ctx.Err() != nil:
+		return true
+	case !errors.As(err, &lost):
+		r.storeError("extend", err)
+		return false
+	}
+	for _, task := range tasks {
+		if slices.Contains(lost.DispatchKeys, task.row.DispatchKey) {
+			task.cancel(outbox.ErrClaimLost) // of no effect on one that has just been settled
+		}
+	}
+	return true
+}

@@ -1,0 +1,217 @@
+package dispatch_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.com/outbox"
+	"example.com/outbox/dispatch"
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+)
+
+func TestClaimOfARunningHandlerIsExtended(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		keys := b.append(1, nil)
+		runs := 0
+		b.run(func(ctx context.Context, _ outbox.Row) error {
+			runs++
+			time.Sleep(time.Hour)
+			return ctx.Err()
+		}, dispatch.Options{Lease: time.Minute})
+		for range 59 {
+			time.Sleep(time.Minute)
+			stale, err := b.store.ListStale(t.Context(), time.Now().Add(-time.Minute), 1)
+			require.NoError(t, err)
+			require.Empty(t, stale)
+		}
+		time.Sleep(2 * time.Minute)
+		b.requireStatus(outbox.Done, keys...)
+		require.Equal(t, 1, runs)
+	})
+}
+
+func TestLostClaimEndsTheHandlersContextAndDropsItsOutcome(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		keys := b.append(1, nil)
+		var seen recorder
+		var cause error
+		b.run(func(ctx context.Context, row outbox.Row) error {
+			<-ctx.Done()
+			cause = context.Cause(ctx)
+			return nil
+		}, dispatch.Options{Lease: time.Minute, Observer: seen.observer()})
+		synctest.Wait()
+		require.NoError(t, b.store.Cancel(t.Context(), outbox.Ref{DispatchKey: keys[0]}))
+		time.Sleep(21 * time.Second) // a third of the lease
+		require.ErrorIs(t, cause, outbox.ErrClaimLost)
+		b.requireStatus(outbox.Cancelled, keys...)
+		require.Equal(t, 1, seen.count(dispatch.Lost))
+	})
+}
+
+func TestOutcomeOfAHandlerThatLostItsClaimUnnoticedIsFenced(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		keys := b.append(1, nil)
+		var seen recorder
+		b.run(func(context.Context, outbox.Row) error {
+			time.Sleep(time.Second)
+			return nil
+		}, dispatch.Options{Observer: seen.observer()})
+		synctest.Wait()
+		require.NoError(t, b.store.Cancel(t.Context(), outbox.Ref{DispatchKey: keys[0]}))
+		time.Sleep(2 * time.Second)
+		b.requireStatus(outbox.Cancelled, keys...)
+		require.Equal(t, 1, seen.count(dispatch.Lost))
+	})
+}
+
+func TestHandlerTimeoutEndsTheHandlersContext(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		keys := b.append(1, nil)
+		b.run(func(ctx context.Context, _ outbox.Row) error {
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}, dispatch.Options{HandlerTimeout: 3 * time.Second})
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		row := b.get(keys[0])
+		require.Equal(t, uint32(1), row.Attempt)
+		require.Equal(t, dispatch.ErrHandlerTimeout.Error(), row.LastError)
+	})
+}
+
+func TestAcceptedRowIsCompletedByKeyOrDispatchedAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		keys := b.append(2, nil)
+		runs := map[string]int{}
+		b.run(func(_ context.Context, row outbox.Row) error {
+			runs[row.DispatchKey]++
+			return dispatch.Accepted
+		}, dispatch.Options{Lease: time.Minute, ReconcileInterval: time.Second, Concurrency: 1})
+		time.Sleep(30 * time.Second)
+		require.NoError(t, b.store.Complete(t.Context(), outbox.Ref{DispatchKey: keys[0]}))
+		time.Sleep(35 * time.Second)
+		require.Equal(t, map[string]int{keys[0]: 1, keys[1]: 2}, runs)
+		b.requireStatus(outbox.Done, keys[0])
+		b.requireStatus(outbox.Claimed, keys[1])
+	})
+}
+
+// abandonClaims claims rows as a process does that dies then, some time ago.
+func (b *bench) abandonClaims(n int) []outbox.Row {
+	b.t.Helper()
+	rows, err := b.store.Claim(b.t.Context(), n)
+	require.NoError(b.t, err)
+	require.Len(b.t, rows, n)
+	time.Sleep(5 * time.Minute)
+	return rows
+}
+
+func TestStaleClaimsAreTakenBackAtTheStartAndRegularly(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		keys := b.append(250, nil) // of one instant, more than a page
+		b.abandonClaims(250)
+		var seen recorder
+		b.run(nothing, dispatch.Options{Observer: seen.observer()})
+		synctest.Wait()
+		b.requireStatus(outbox.Done, keys...)
+		require.Equal(t, 250, seen.count("recovered: "+dispatch.Returned))
+		require.Zero(t, b.get(keys[0]).Attempt)
+
+		more := b.append(1, func(row *outbox.Row) { row.Status = outbox.Claimed; row.ClaimedAt = time.Now() })
+		time.Sleep(59 * time.Second)
+		b.requireStatus(outbox.Claimed, more...)
+		time.Sleep(time.Minute)
+		b.requireStatus(outbox.Done, more...)
+	})
+}
+
+func TestRowsOfEndedWorkflowsAreSettledAndNotDispatched(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		stale := b.append(2, nil)
+		claimed := b.abandonClaims(1)
+		pending := b.append(2, nil)
+		ended := map[uuid.UUID]bool{claimed[0].WorkflowID: true, b.get(pending[0]).WorkflowID: true}
+		live := b.append(2, nil)
+		handled := map[string]int{}
+		b.run(func(_ context.Context, row outbox.Row) error {
+			handled[row.DispatchKey]++
+			return nil
+		}, dispatch.Options{Terminal: func(_ context.Context, workflow uuid.UUID) (bool, error) { return ended[workflow], nil }})
+		time.Sleep(time.Hour)
+		b.requireStatus(outbox.Cancelled, append(stale, pending...)...)
+		b.requireStatus(outbox.Done, live...)
+		require.Equal(t, map[string]int{live[0]: 1, live[1]: 1}, handled)
+	})
+}
+
+func TestNothingIsTakenBackWhenAQuestionFails(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		a, c := b.append(1, nil), b.append(1, nil)
+		b.abandonClaims(2)
+		var fails atomic.Bool
+		fails.Store(true)
+		failing := b.get(c[0]).WorkflowID
+		var seen recorder
+		b.run(nothing, dispatch.Options{
+			ReconcileInterval: time.Minute, Observer: seen.observer(),
+			Terminal: func(_ context.Context, workflow uuid.UUID) (bool, error) {
+				if workflow == failing && fails.Load() {
+					return false, errors.New("no answer")
+				}
+				return false, nil
+			},
+		})
+		time.Sleep(10 * time.Minute)
+		b.requireStatus(outbox.Claimed, a[0], c[0])
+		require.InDelta(t, 10, seen.errors["reconcile"], 2)
+		fresh := b.append(1, nil)
+		synctest.Wait()
+		b.requireStatus(outbox.Done, fresh...) // others are dispatched meanwhile
+		fails.Store(false)
+		time.Sleep(2 * time.Minute)
+		b.requireStatus(outbox.Done, a[0], c[0])
+	})
+}
+
+func TestRowThatKillsItsWorkersBecomesADeadLetter(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		keys := b.append(1, func(row *outbox.Row) { row.Attempt = 2 })
+		for range 5 { // each a process that dies of it
+			b.abandonClaims(1)
+			_, err := b.store.RearmStale(t.Context(), time.Now(), time.Time{}, 1)
+			require.NoError(t, err)
+		}
+		b.abandonClaims(1) // the sixth
+		var seen recorder
+		b.run(nothing, dispatch.Options{MaxClaims: 3, Observer: seen.observer()})
+		synctest.Wait()
+		row := b.get(keys[0])
+		require.Equal(t, outbox.Failed, row.Status)
+		require.Equal(t, uint32(2), row.Attempt)
+		require.Contains(t, row.LastError, "claimed 4 times")
+		require.Equal(t, 1, seen.count("recovered: "+dispatch.Failed))
+	})
+}
+
+func TestRetriedRowIsNoKiller(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		keys := b.append(1, nil)
+		b.run(func(_ context.Context, row outbox.Row) error {
+			if row.Attempt < 10 {
+				return dispatch.RetryNow(errTest)
+			}
+			if row.Fence == 11 {
+				return dispatch.Accepted // and nobody completes it
+			}
+			return nil
+		}, dispatch.Options{MaxClaims: 1})
+		time.Sleep(time.Hour)
+		b.requireStatus(outbox.Done, keys...)
+	})
+}

@@ -1,0 +1,67 @@
+package dispatch
+
+import (
+	"context"
+	"time"
+
+	"example.com/outbox"
+)
+
+// Observer is told what a Dispatcher does, enough for metrics and traces. Any
+// function may be nil. They are called from several goroutines at once, in the
+// way of the work they tell of, so they should be quick.
+type Observer struct {
+	// Claimed is told the rows of each claim that found any, before the
+	// first of them is started.
+	Claimed func(rows []outbox.Row)
+
+	// Started is told that a handler is about to run. The context that it
+	// returns, made from the one given, is the handler's.
+	Started func(ctx context.Context, row outbox.Row) context.Context
+
+	// Settled is told how it ended, once that is stored, with the time that the
+	// handler took and its error. ctx is what Started returned.
+	Settled func(ctx context.Context, row outbox.Row, outcome Outcome, took time.Duration, err error)
+
+	// Recovered is told what became of a stale claim: Returned, Failed or
+	// Cancelled.
+	Recovered func(row outbox.Row, outcome Outcome)
+
+	// StoreError is told of every error of the store that the Dispatcher
+	// survives, with what it was about to do.
+	StoreError func(operation string, err error)
+}
+
+// Outcome is what became of a claimed row.
+type Outcome string
+
+const (
+	Completed Outcome = "completed" // done
+	Retried   Outcome = "retried"   // pending again, an attempt spent
+	Failed    Outcome = "failed"    // a dead letter
+	Deferred  Outcome = "accepted"  // claimed still: completed later, by key
+	Returned  Outcome = "returned"  // pending again, no attempt spent
+	Cancelled Outcome = "cancelled" // its workflow has ended
+	Lost      Outcome = "lost"      // the claim was another's, or the row settled, when the handler returned
+	Unknown   Outcome = "unknown"   // not stored before the shutdown was over; the claim goes stale
+)
+
+// withDefaults makes every function callable.
+func (o Observer) withDefaults() Observer {
+	if o.Claimed == nil {
+		o.Claimed = func([]outbox.Row) {}
+	}
+	if o.Started == nil {
+		o.Started = func(ctx context.Context, _ outbox.Row) context.Context { return ctx }
+	}
+	if o.Settled == nil {
+		o.Settled = func(context.Context, outbox.Row, Outcome, time.Duration, error) {}
+	}
+	if o.Recovered == nil {
+		o.Recovered = func(outbox.Row, Outcome) {}
+	}
+	if o.StoreError == nil {
+		o.StoreError = func(string, error) {}
+	}
+	return o
+}

@@ -1,0 +1,146 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"example.com/outbox"
+	"github.com/google/uuid"
+)
+
+// reconcileRegularly looks for stale claims until ctx ends.
+func (r *run) reconcileRegularly(ctx context.Context) {
+	ticker := time.NewTicker(r.opts.ReconcileInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			r.reconcile(ctx)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// stalePage is how many stale rows, with their payloads, are looked at at once.
+const stalePage = 100
+
+// reconcile settles the rows of workflows that have ended and takes stale claims
+// back. An error ends it until the next time.
+func (r *run) reconcile(ctx context.Context) {
+	if err := r.settleEnded(ctx); err != nil && ctx.Err() == nil {
+		r.storeError("reconcile", err)
+		return
+	}
+	olderThan := r.opts.Now().Add(-r.opts.Lease)
+	for more := true; more && ctx.Err() == nil; {
+		var err error
+		if more, err = r.recover(ctx, olderThan); err != nil && ctx.Err() == nil {
+			r.storeError("reconcile", err)
+			return
+		}
+	}
+}
+
+// settleEnded asks about all live workflows, once in a Run that succeeds.
+func (r *run) settleEnded(ctx context.Context) error {
+	if r.opts.Terminal == nil || r.asked {
+		return nil
+	}
+	workflows, err := r.store.UnsettledWorkflows(ctx)
+	if err != nil {
+		return err
+	}
+	for _, workflow := range workflows {
+		if _, err := r.settleIfEnded(ctx, workflow); err != nil {
+			return err
+		}
+	}
+	r.asked = true
+	return nil
+}
+
+func (r *run) settleIfEnded(ctx context.Context, workflow uuid.UUID) (ended bool, err error) {
+	if ended, err = r.opts.Terminal(ctx, workflow); err != nil {
+		return false, fmt.Errorf("whether workflow %s has ended: %w", workflow, err)
+	}
+	if !ended {
+		return false, nil
+	}
+	keys, err := r.store.SettleWorkflow(ctx, workflow)
+	if err == nil && len(keys) > 0 {
+		r.opts.Logger.Info("dispatch: rows of an ended workflow settled", "workflow_id", workflow, "rows", len(keys))
+	}
+	return true, err
+}
+
+// recover takes back a page of stale claims, the oldest first. Their workflows
+// are asked about first, all of them: if one question fails, nothing is taken
+// back. It reports whether there may be another page.
+func (r *run) recover(ctx context.Context, olderThan time.Time) (more bool, err error) {
+	stale, olderThan, more, err := r.listStale(ctx, olderThan)
+	if err != nil || len(stale) == 0 {
+		return false, err
+	}
+	ended := make(map[uuid.UUID]bool)
+	if r.opts.Terminal != nil {
+		for _, row := range stale {
+			if _, asked := ended[row.WorkflowID]; asked {
+				continue
+			}
+			if ended[row.WorkflowID], err = r.opts.Terminal(ctx, row.WorkflowID); err != nil {
+				return false, fmt.Errorf("whether workflow %s has ended: %w", row.WorkflowID, err)
+			}
+		}
+	}
+	settled := make(map[uuid.UUID]bool)
+	for _, row := range stale {
+		switch {
+		case ended[row.WorkflowID]:
+			if !settled[row.WorkflowID] {
+				if _, err := r.store.SettleWorkflow(ctx, row.WorkflowID); err != nil {
+					return false, err
+				}
+				settled[row.WorkflowID] = true
+			}
+			r.observer.Recovered(row, Cancelled)
+		case row.Fence-int64(row.Attempt) > r.opts.MaxClaims:
+			cause := fmt.Errorf("dispatch: claimed %d times without being settled", row.Fence-int64(row.Attempt))
+			if err := r.store.Fail(ctx, row.Ref(), cause); err != nil && !isLost(err) {
+				return false, err
+			}
+			r.opts.Logger.Warn("dispatch: dead letter", "dispatch_key", row.DispatchKey, "error", cause)
+			r.observer.Recovered(row, Failed)
+		}
+	}
+	rearmed, err := r.store.RearmStale(ctx, olderThan, time.Time{}, len(stale))
+	for _, row := range rearmed {
+		r.opts.Logger.Warn("dispatch: stale claim taken back", "dispatch_key", row.DispatchKey, "fence", row.Fence)
+		r.observer.Recovered(row, Returned)
+	}
+	return more, err
+}
+
+func isLost(err error) bool { return errors.Is(err, outbox.ErrClaimLost) }
+
+// listStale returns a page of rows that are all there are with a claim older
+// than the instant it returns: taking back what is older takes back none that
+// were not in the page.
+func (r *run) listStale(ctx context.Context, olderThan time.Time) (stale []outbox.Row, before time.Time, more bool, err error) {
+	for limit := stalePage; ; limit *= 2 {
+		stale, err = r.store.ListStale(ctx, olderThan, limit)
+		if err != nil || len(stale) < limit {
+			return stale, olderThan, false, err
+		}
+		last := stale[len(stale)-1].ClaimedAt
+		n := len(stale)
+		for n > 0 && stale[n-1].ClaimedAt.Equal(last) {
+			n-- // others of that instant may be beyond the page
+		}
+		if n > 0 {
+			return stale[:n], last, true, nil
+		}
+	}
+}

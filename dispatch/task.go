@@ -1,0 +1,160 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"example.com/outbox"
+)
+
+// task is a claimed row while it is handled and settled.
+type task struct {
+	row    outbox.Row
+	ctx    context.Context // the handler's
+	cancel context.CancelCauseFunc
+
+	abandoned atomic.Bool // what the handler returns is of no more use
+}
+
+// start runs a handler for each row.
+func (r *run) start(rows []outbox.Row) {
+	for _, row := range rows {
+		t := &task{row: row}
+		t.ctx, t.cancel = context.WithCancelCause(r.base)
+		r.mu.Lock()
+		r.tasks[t] = struct{}{}
+		r.mu.Unlock()
+		go r.work(t)
+	}
+}
+
+// work runs the handler and settles the row by what it returned. A panic is an
+// error, and so is a handler that ends its goroutine.
+func (r *run) work(t *task) {
+	defer t.cancel(nil)
+	ctx := r.observer.Started(t.ctx, t.row)
+	limited, stop := ctx, func() {}
+	if r.opts.HandlerTimeout > 0 {
+		limited, stop = context.WithTimeoutCause(ctx, r.opts.HandlerTimeout, ErrHandlerTimeout)
+	}
+	var (
+		start    = time.Now()
+		err      error
+		returned bool
+	)
+	defer func() {
+		took := time.Since(start)
+		if !returned {
+			err = &PanicError{Value: recover(), Stack: debug.Stack()}
+		}
+		stop()
+		outcome := r.settle(t, err)
+		if r.end(t) {
+			r.observer.Settled(ctx, t.row, outcome, took, err)
+		}
+	}()
+	err = r.handler(limited, t.row)
+	returned = true
+}
+
+// end makes room for another row. It reports false if the task was ended before.
+func (r *run) end(t *task) bool {
+	r.mu.Lock()
+	_, running := r.tasks[t]
+	delete(r.tasks, t)
+	r.mu.Unlock()
+	select {
+	case r.freed <- struct{}{}:
+	default:
+	}
+	return running
+}
+
+// settle stores what err asks for, however often the store fails, until the
+// shutdown is over.
+func (r *run) settle(t *task, err error) Outcome {
+	outcome, store := r.decide(t, err)
+	trouble := pauses{first: 20 * time.Millisecond, longest: 5 * time.Second}
+	for store != nil && !t.abandoned.Load() {
+		problem := store(r.base)
+		switch {
+		case problem == nil:
+			return outcome
+		case errors.Is(problem, outbox.ErrClaimLost):
+			r.opts.Logger.Warn("dispatch: claim lost", "dispatch_key", t.row.DispatchKey, "fence", t.row.Fence)
+			return Lost
+		}
+		r.storeError("settle", problem)
+		if errors.Is(problem, outbox.ErrClosed) || errors.Is(problem, outbox.ErrInvalid) || r.base.Err() != nil {
+			return Unknown
+		}
+		trouble.wait(r.base)
+	}
+	return outcome
+}
+
+// decide returns what is to become of a row, and the call that stores it.
+func (r *run) decide(t *task, err error) (Outcome, func(context.Context) error) {
+	var (
+		row       = t.row
+		ref       = row.Ref()
+		cause     = context.Cause(t.ctx)
+		permanent *permanentError
+		retry     *retryError
+	)
+	switch {
+	case errors.Is(cause, outbox.ErrClaimLost):
+		return Lost, nil
+	case err == nil:
+		return Completed, func(ctx context.Context) error { return r.store.Complete(ctx, ref) }
+	case errors.Is(err, Accepted):
+		return Deferred, nil
+	case errors.Is(cause, ErrShutdown):
+		return Returned, func(ctx context.Context) error { return r.giveBack(ctx, row) }
+	case errors.As(err, &permanent), uint64(row.Attempt)+1 >= uint64(r.opts.MaxAttempts):
+		r.opts.Logger.Warn("dispatch: dead letter", "dispatch_key", row.DispatchKey, "attempt", row.Attempt, "error", err)
+		return Failed, func(ctx context.Context) error { return r.store.Fail(ctx, ref, err) }
+	}
+	var pause time.Duration
+	if errors.As(err, &retry) {
+		pause = retry.after
+	} else {
+		pause = r.opts.Backoff(row.Attempt)
+	}
+	var visibleAfter time.Time // now
+	if pause > 0 {
+		visibleAfter = r.opts.Now().Add(pause)
+	}
+	r.opts.Logger.Debug("dispatch: retry", "dispatch_key", row.DispatchKey, "attempt", row.Attempt, "pause", pause, "error", err)
+	return Retried, func(ctx context.Context) error {
+		return r.store.Retry(ctx, ref, row.Attempt+1, visibleAfter, err)
+	}
+}
+
+// giveBack makes a row pending as it was before it was claimed.
+func (r *run) giveBack(ctx context.Context, row outbox.Row) error {
+	var cause error
+	if row.LastError != "" {
+		cause = errors.New(row.LastError)
+	}
+	return r.store.Retry(ctx, row.Ref(), row.Attempt, time.Time{}, cause)
+}
+
+// abandon gives a row back whose handler does not return.
+func (r *run) abandon(ctx context.Context, t *task) {
+	t.abandoned.Store(true)
+	outcome := Returned
+	if err := r.giveBack(ctx, t.row); err != nil {
+		r.storeError("give back", err)
+		outcome = Unknown
+	}
+	if r.end(t) {
+		r.observer.Settled(t.ctx, t.row, outcome, 0, ErrShutdown)
+	}
+}
+
+func jitter(most time.Duration) time.Duration { return rand.N(most + 1) }
