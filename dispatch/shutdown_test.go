@@ -100,6 +100,34 @@ func TestShutdownLeavesHandlersBehindThatDoNotReturn(t *testing.T) {
 	})
 }
 
+func TestObserverOfAHandlerThatIsLeftBehindIsToldItsContextAndTime(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.append(1, nil)
+		type mark struct{}
+		release := make(chan struct{})
+		var marked any
+		var took time.Duration
+		b.run(func(context.Context, outbox.Row) error {
+			<-release
+			return nil
+		}, dispatch.Options{ShutdownTimeout: 3 * time.Second, Observer: dispatch.Observer{
+			Started: func(ctx context.Context, _ outbox.Row) context.Context {
+				return context.WithValue(ctx, mark{}, "started")
+			},
+			Settled: func(ctx context.Context, _ outbox.Row, _ dispatch.Outcome, handling time.Duration, _ error) {
+				marked, took = ctx.Value(mark{}), handling
+			},
+		}})
+		synctest.Wait()
+		b.stop()
+		require.Error(t, <-b.ended)
+		b.stop = nil
+		close(release)
+		require.Equal(t, "started", marked)
+		require.Equal(t, 4*time.Second, took, "until it was left")
+	})
+}
+
 func TestShutdownOfAStoreThatFailsEndsAllTheSame(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		keys := b.append(1, nil)

@@ -13,9 +13,11 @@ import (
 
 // task is a claimed row while it is handled and settled.
 type task struct {
-	row    outbox.Row
-	ctx    context.Context // the handler's
-	cancel context.CancelCauseFunc
+	row      outbox.Row
+	ctx      context.Context // ends when the claim is lost or the shutdown is over
+	cancel   context.CancelCauseFunc
+	observed context.Context // what Observer.Started made of ctx: the handler's
+	start    time.Time
 
 	abandoned atomic.Bool // what the handler returns is of no more use
 }
@@ -25,6 +27,8 @@ func (r *run) start(rows []outbox.Row) {
 	for _, row := range rows {
 		t := &task{row: row}
 		t.ctx, t.cancel = context.WithCancelCause(r.base)
+		t.observed = r.observer.Started(t.ctx, row)
+		t.start = time.Now()
 		r.mu.Lock()
 		r.tasks[t] = struct{}{}
 		r.mu.Unlock()
@@ -36,28 +40,26 @@ func (r *run) start(rows []outbox.Row) {
 // error, and so is a handler that ends its goroutine.
 func (r *run) work(t *task) {
 	defer t.cancel(nil)
-	ctx := r.observer.Started(t.ctx, t.row)
-	limited, stop := ctx, func() {}
+	ctx, stop := t.observed, func() {}
 	if r.opts.HandlerTimeout > 0 {
-		limited, stop = context.WithTimeoutCause(ctx, r.opts.HandlerTimeout, ErrHandlerTimeout)
+		ctx, stop = context.WithTimeoutCause(ctx, r.opts.HandlerTimeout, ErrHandlerTimeout)
 	}
 	var (
-		start    = time.Now()
 		err      error
 		returned bool
 	)
 	defer func() {
-		took := time.Since(start)
+		took := time.Since(t.start)
 		if !returned {
 			err = &PanicError{Value: recover(), Stack: debug.Stack()}
 		}
 		stop()
 		outcome := r.settle(t, err)
 		if r.end(t) {
-			r.observer.Settled(ctx, t.row, outcome, took, err)
+			r.observer.Settled(t.observed, t.row, outcome, took, err)
 		}
 	}()
-	err = r.handler(limited, t.row)
+	err = r.handler(ctx, t.row)
 	returned = true
 }
 
@@ -153,7 +155,7 @@ func (r *run) abandon(ctx context.Context, t *task) {
 		outcome = Unknown
 	}
 	if r.end(t) {
-		r.observer.Settled(t.ctx, t.row, outcome, 0, ErrShutdown)
+		r.observer.Settled(t.observed, t.row, outcome, time.Since(t.start), ErrShutdown)
 	}
 }
 
