@@ -3,6 +3,7 @@ package dispatch_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -125,6 +126,23 @@ func TestObserverOfAHandlerThatIsLeftBehindIsToldItsContextAndTime(t *testing.T)
 		close(release)
 		require.Equal(t, "started", marked)
 		require.Equal(t, 4*time.Second, took, "until it was left")
+	})
+}
+
+func TestRunReturnsWhenTheObserverHasHeardOfEveryOutcome(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.append(3, nil)
+		var heard atomic.Int32
+		b.run(nothing, dispatch.Options{Observer: dispatch.Observer{
+			Settled: func(context.Context, outbox.Row, dispatch.Outcome, time.Duration, error) {
+				time.Sleep(time.Second)
+				heard.Add(1)
+			},
+		}})
+		synctest.Wait()
+		require.Zero(t, heard.Load())
+		b.end()
+		require.Equal(t, int32(3), heard.Load())
 	})
 }
 

@@ -20,6 +20,7 @@ type task struct {
 	start    time.Time
 
 	abandoned atomic.Bool // what the handler returns is of no more use
+	ended     atomic.Bool // the observer is told
 }
 
 // start runs a handler for each row.
@@ -54,26 +55,26 @@ func (r *run) work(t *task) {
 			err = &PanicError{Value: recover(), Stack: debug.Stack()}
 		}
 		stop()
-		outcome := r.settle(t, err)
-		if r.end(t) {
-			r.observer.Settled(t.observed, t.row, outcome, took, err)
-		}
+		r.end(t, r.settle(t, err), took, err)
 	}()
 	err = r.handler(ctx, t.row)
 	returned = true
 }
 
-// end makes room for another row. It reports false if the task was ended before.
-func (r *run) end(t *task) bool {
+// end tells the observer what became of a task and then makes room for another
+// row, so that Run does not return before. Only the first call for a task does.
+func (r *run) end(t *task, outcome Outcome, took time.Duration, err error) {
+	if t.ended.Swap(true) {
+		return
+	}
+	r.observer.Settled(t.observed, t.row, outcome, took, err)
 	r.mu.Lock()
-	_, running := r.tasks[t]
 	delete(r.tasks, t)
 	r.mu.Unlock()
 	select {
 	case r.freed <- struct{}{}:
 	default:
 	}
-	return running
 }
 
 // settle stores what err asks for, however often the store fails, until the
@@ -154,9 +155,7 @@ func (r *run) abandon(ctx context.Context, t *task) {
 		r.storeError("give back", err)
 		outcome = Unknown
 	}
-	if r.end(t) {
-		r.observer.Settled(t.observed, t.row, outcome, time.Since(t.start), ErrShutdown)
-	}
+	r.end(t, outcome, time.Since(t.start), ErrShutdown)
 }
 
 func jitter(most time.Duration) time.Duration { return rand.N(most + 1) }
