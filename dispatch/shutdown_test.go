@@ -146,6 +146,20 @@ func TestRunReturnsWhenTheObserverHasHeardOfEveryOutcome(t *testing.T) {
 	})
 }
 
+func TestShutdownIsNoErrorOfTheStore(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.append(1, nil)
+		var seen recorder
+		observer := seen.observer()
+		observer.Claimed = func([]outbox.Row) { b.stop() } // before the loop goes to sleep
+		b.run(nothing, dispatch.Options{Observer: observer})
+		synctest.Wait()
+		b.end()
+		require.Equal(t, 1, seen.count(dispatch.Completed))
+		require.Empty(t, seen.errors)
+	})
+}
+
 func TestShutdownOfAStoreThatFailsEndsAllTheSame(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		keys := b.append(1, nil)
