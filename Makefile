@@ -5,8 +5,8 @@
 test: ## the tests, as in the README
 	go test ./...
 
-race: ## the same under the race detector, with the examples'
-	go test -race ./... ./examples/...
+race: ## the same under the race detector, with those of the examples and otelbox
+	go test -race ./... ./examples/... ./otelbox/...
 
 demo: ## the main job, and a workflow engine, on an embedded database
 	go run ./examples/webhooks

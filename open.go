@@ -59,17 +59,16 @@ func Open(ctx context.Context, driverName, dataSourceName string, opts *Options)
 		return nil, &opError{"open", err}
 	}
 	store := newStore(nil, kind, opts)
-	store.connector = configured
 	store.sharedCache = kind == memoryDatabase && name == dataSourceName
-	configured := &connector{
+	store.connector = &connector{
 		Connector: base, kind: kind, synchronous: opts.Synchronous,
 		busyTimeout: store.busyTimeout, logger: store.logger,
 	}
-	store.db = sql.OpenDB(configured)
+	store.db = sql.OpenDB(store.connector)
 	if kind == memoryDatabase {
 		store.db.SetMaxOpenConns(1) // SQLite's shared cache locks whole tables between connections
 		store.db.SetMaxIdleConns(1)
-		err = store.explain(ctx, "open", configured.openKeeper(ctx, driverName, name))
+		err = store.explain(ctx, "open", store.connector.openKeeper(ctx, driverName, name))
 	} else {
 		store.db.SetMaxOpenConns(maxConnections)
 		store.db.SetMaxIdleConns(maxConnections)

@@ -147,7 +147,7 @@ func (c pooledConn) dataVersion(ctx context.Context) (version int64, err error) 
 type closedConn struct{}
 
 func (closedConn) dataVersion(context.Context) (int64, error) { return 0, ErrClosed }
-func (closedConn) Close() error                                { return nil }
+func (closedConn) Close() error                               { return nil }
 
 // dataVersion changes when another connection has committed,
 // see https://www.sqlite.org/pragma.html#pragma_data_version.

@@ -264,6 +264,7 @@ func TestRowThatFallsDueStartsThenAlsoBehindHeldOnes(t *testing.T) {
 			return nil
 		}, dispatch.Options{PollInterval: time.Hour, Held: func() []uuid.UUID { return []uuid.UUID{held} }})
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		require.Equal(t, due, began)
 	})
 }

@@ -48,6 +48,7 @@ func TestLostClaimEndsTheHandlersContextAndDropsItsOutcome(t *testing.T) {
 		synctest.Wait()
 		require.NoError(t, b.store.Cancel(t.Context(), outbox.Ref{DispatchKey: keys[0]}))
 		time.Sleep(21 * time.Second) // a third of the lease
+		synctest.Wait()
 		require.ErrorIs(t, cause, outbox.ErrClaimLost)
 		b.requireStatus(outbox.Cancelled, keys...)
 		require.Equal(t, 1, seen.count(dispatch.Lost))
@@ -96,6 +97,7 @@ func TestAcceptedRowIsCompletedByKeyOrDispatchedAgain(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		require.NoError(t, b.store.Complete(t.Context(), outbox.Ref{DispatchKey: keys[0]}))
 		time.Sleep(35 * time.Second)
+		synctest.Wait()
 		require.Equal(t, map[string]int{keys[0]: 1, keys[1]: 2}, runs)
 		b.requireStatus(outbox.Done, keys[0])
 		b.requireStatus(outbox.Claimed, keys[1])
@@ -142,8 +144,9 @@ func TestRowsOfEndedWorkflowsAreSettledAndNotDispatched(t *testing.T) {
 		b.run(func(_ context.Context, row outbox.Row) error {
 			handled[row.DispatchKey]++
 			return nil
-		}, dispatch.Options{Terminal: func(_ context.Context, workflow uuid.UUID) (bool, error) { return ended[workflow], nil }})
+		}, dispatch.Options{Concurrency: 1, Terminal: func(_ context.Context, workflow uuid.UUID) (bool, error) { return ended[workflow], nil }})
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		b.requireStatus(outbox.Cancelled, append(stale, pending...)...)
 		b.requireStatus(outbox.Done, live...)
 		require.Equal(t, map[string]int{live[0]: 1, live[1]: 1}, handled)
@@ -168,6 +171,7 @@ func TestNothingIsTakenBackWhenAQuestionFails(t *testing.T) {
 			},
 		})
 		time.Sleep(10 * time.Minute)
+		synctest.Wait()
 		b.requireStatus(outbox.Claimed, a[0], c[0])
 		require.InDelta(t, 10, seen.errors["reconcile"], 2)
 		fresh := b.append(1, nil)

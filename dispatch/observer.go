@@ -20,7 +20,8 @@ type Observer struct {
 	Started func(ctx context.Context, row outbox.Row) context.Context
 
 	// Settled is told how it ended, once that is stored, with the time that the
-	// handler took and its error. ctx is what Started returned.
+	// handler took and its error: ErrShutdown for one that was left behind while
+	// it ran. ctx is what Started returned.
 	Settled func(ctx context.Context, row outbox.Row, outcome Outcome, took time.Duration, err error)
 
 	// Recovered is told what became of a stale claim: Returned, Failed or

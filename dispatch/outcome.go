@@ -10,6 +10,8 @@ import (
 // taken the work over and will complete it by its key. The claim is no longer
 // extended; it goes stale, and the row is dispatched again, unless it is settled
 // or extended within Options.Lease. It may be wrapped.
+//
+//lint:ignore ST1012 it is a result rather than an error, and reads as one where it is returned
 var Accepted error = errors.New("dispatch: accepted, to be completed later")
 
 // Causes of a handler's context having ended, beside outbox.ErrClaimLost.

@@ -3,6 +3,7 @@ package dispatch_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -97,6 +98,65 @@ func TestShutdownLeavesHandlersBehindThatDoNotReturn(t *testing.T) {
 		require.Equal(t, row, b.get(keys[0]), "what it returns is ignored")
 		require.Equal(t, 1, seen.count(dispatch.Returned))
 		require.Equal(t, 1, seen.count(dispatch.Retried))
+	})
+}
+
+func TestObserverOfAHandlerThatIsLeftBehindIsToldItsContextAndTime(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.append(1, nil)
+		type mark struct{}
+		release := make(chan struct{})
+		var marked any
+		var took time.Duration
+		b.run(func(context.Context, outbox.Row) error {
+			<-release
+			return nil
+		}, dispatch.Options{ShutdownTimeout: 3 * time.Second, Observer: dispatch.Observer{
+			Started: func(ctx context.Context, _ outbox.Row) context.Context {
+				return context.WithValue(ctx, mark{}, "started")
+			},
+			Settled: func(ctx context.Context, _ outbox.Row, _ dispatch.Outcome, handling time.Duration, _ error) {
+				marked, took = ctx.Value(mark{}), handling
+			},
+		}})
+		synctest.Wait()
+		b.stop()
+		require.Error(t, <-b.ended)
+		b.stop = nil
+		close(release)
+		require.Equal(t, "started", marked)
+		require.Equal(t, 4*time.Second, took, "until it was left")
+	})
+}
+
+func TestRunReturnsWhenTheObserverHasHeardOfEveryOutcome(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.append(3, nil)
+		var heard atomic.Int32
+		b.run(nothing, dispatch.Options{Observer: dispatch.Observer{
+			Settled: func(context.Context, outbox.Row, dispatch.Outcome, time.Duration, error) {
+				time.Sleep(time.Second)
+				heard.Add(1)
+			},
+		}})
+		synctest.Wait()
+		require.Zero(t, heard.Load())
+		b.end()
+		require.Equal(t, int32(3), heard.Load())
+	})
+}
+
+func TestShutdownIsNoErrorOfTheStore(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.append(1, nil)
+		var seen recorder
+		observer := seen.observer()
+		observer.Claimed = func([]outbox.Row) { b.stop() } // before the loop goes to sleep
+		b.run(nothing, dispatch.Options{Observer: observer})
+		synctest.Wait()
+		b.end()
+		require.Equal(t, 1, seen.count(dispatch.Completed))
+		require.Empty(t, seen.errors)
 	})
 }
 

@@ -74,7 +74,7 @@ func (w *watch) open(ctx context.Context, r *run) bool {
 	case errors.Is(err, errors.ErrUnsupported):
 		w.unsupported = true
 	default:
-		w.failed(r, err)
+		w.failed(ctx, r, err)
 	}
 	return w.Watch != nil
 }
@@ -89,11 +89,14 @@ func (w *watch) changed(ctx context.Context, r *run) bool {
 		return changed
 	}
 	w.close()
-	w.failed(r, err)
+	w.failed(ctx, r, err)
 	return true
 }
 
-func (w *watch) failed(r *run, err error) {
+func (w *watch) failed(ctx context.Context, r *run, err error) {
+	if ctx.Err() != nil {
+		return
+	}
 	r.storeError("watch", err)
 	w.notBefore = time.Now().Add(r.opts.PollInterval)
 }

@@ -13,11 +13,14 @@ import (
 
 // task is a claimed row while it is handled and settled.
 type task struct {
-	row    outbox.Row
-	ctx    context.Context // the handler's
-	cancel context.CancelCauseFunc
+	row      outbox.Row
+	ctx      context.Context // ends when the claim is lost or the shutdown is over
+	cancel   context.CancelCauseFunc
+	observed context.Context // what Observer.Started made of ctx: the handler's
+	start    time.Time
 
 	abandoned atomic.Bool // what the handler returns is of no more use
+	ended     atomic.Bool // the observer is told
 }
 
 // start runs a handler for each row.
@@ -25,6 +28,8 @@ func (r *run) start(rows []outbox.Row) {
 	for _, row := range rows {
 		t := &task{row: row}
 		t.ctx, t.cancel = context.WithCancelCause(r.base)
+		t.observed = r.observer.Started(t.ctx, row)
+		t.start = time.Now()
 		r.mu.Lock()
 		r.tasks[t] = struct{}{}
 		r.mu.Unlock()
@@ -36,42 +41,40 @@ func (r *run) start(rows []outbox.Row) {
 // error, and so is a handler that ends its goroutine.
 func (r *run) work(t *task) {
 	defer t.cancel(nil)
-	ctx := r.observer.Started(t.ctx, t.row)
-	limited, stop := ctx, func() {}
+	ctx, stop := t.observed, func() {}
 	if r.opts.HandlerTimeout > 0 {
-		limited, stop = context.WithTimeoutCause(ctx, r.opts.HandlerTimeout, ErrHandlerTimeout)
+		ctx, stop = context.WithTimeoutCause(ctx, r.opts.HandlerTimeout, ErrHandlerTimeout)
 	}
 	var (
-		start    = time.Now()
 		err      error
 		returned bool
 	)
 	defer func() {
-		took := time.Since(start)
+		took := time.Since(t.start)
 		if !returned {
 			err = &PanicError{Value: recover(), Stack: debug.Stack()}
 		}
 		stop()
-		outcome := r.settle(t, err)
-		if r.end(t) {
-			r.observer.Settled(ctx, t.row, outcome, took, err)
-		}
+		r.end(t, r.settle(t, err), took, err)
 	}()
-	err = r.handler(limited, t.row)
+	err = r.handler(ctx, t.row)
 	returned = true
 }
 
-// end makes room for another row. It reports false if the task was ended before.
-func (r *run) end(t *task) bool {
+// end tells the observer what became of a task and then makes room for another
+// row, so that Run does not return before. Only the first call for a task does.
+func (r *run) end(t *task, outcome Outcome, took time.Duration, err error) {
+	if t.ended.Swap(true) {
+		return
+	}
+	r.observer.Settled(t.observed, t.row, outcome, took, err)
 	r.mu.Lock()
-	_, running := r.tasks[t]
 	delete(r.tasks, t)
 	r.mu.Unlock()
 	select {
 	case r.freed <- struct{}{}:
 	default:
 	}
-	return running
 }
 
 // settle stores what err asks for, however often the store fails, until the
@@ -152,9 +155,7 @@ func (r *run) abandon(ctx context.Context, t *task) {
 		r.storeError("give back", err)
 		outcome = Unknown
 	}
-	if r.end(t) {
-		r.observer.Settled(t.ctx, t.row, outcome, 0, ErrShutdown)
-	}
+	r.end(t, outcome, time.Since(t.start), ErrShutdown)
 }
 
 func jitter(most time.Duration) time.Duration { return rand.N(most + 1) }

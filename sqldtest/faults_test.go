@@ -383,8 +383,8 @@ func TestConnectionCutInTheMiddleOfACallStoresAllOrNothing(t *testing.T) {
 		{"begin", `"BEGIN IMMEDIATE`},
 		{"update is described", `describe","sql":"UPDATE outbox`},
 		{"update", `"stmt":{"sql":"UPDATE outbox`},
-		{"payloads are described", `describe","sql":"SELECT`},
-		{"payloads", `"stmt":{"sql":"SELECT`},
+		{"payloads are described", `describe","sql":"WITH`},
+		{"payloads", `"stmt":{"sql":"WITH`},
 	} {
 		t.Run("claim/"+request.name, func(t *testing.T) {
 			t.Parallel()
