@@ -344,33 +344,21 @@ func decodeEnvelope(data []byte) (Payload, error) {
 	return payload, nil
 }
 
-// encodeRefs returns refs as a JSON array of [key, fence].
+// encodeRefs returns refs as a JSON array of texts, fence:key. A list in the list
+// would be parsed once more for each of its two values.
 func encodeRefs(refs []Ref) string {
-	var text strings.Builder
-	text.WriteByte('[')
+	texts := make([]string, len(refs))
 	for i, ref := range refs {
-		if i > 0 {
-			text.WriteByte(',')
-		}
-		text.WriteByte('[')
-		text.WriteString(quoteJSON(ref.DispatchKey))
-		text.WriteByte(',')
-		text.WriteString(strconv.FormatInt(ref.Fence, 10))
-		text.WriteByte(']')
+		texts[i] = strconv.FormatInt(ref.Fence, 10) + ":" + ref.DispatchKey
 	}
-	text.WriteByte(']')
-	return text.String()
+	return encodeJSON(texts)
 }
 
-// quoteJSON returns text as a JSON string. Most keys need no escaping.
-func quoteJSON(text string) string {
-	for i := range len(text) {
-		if c := text[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
-			return encodeJSON(text)
-		}
-	}
-	return `"` + text + `"`
-}
+// What SQL makes of such a text.
+const (
+	refFence = `CAST(value AS INTEGER)`
+	refKey   = `substr(value, instr(value, ':') + 1)`
+)
 
 // encodeJSON encodes texts, integers and UUIDs and lists of them, which cannot fail.
 func encodeJSON(v any) string {

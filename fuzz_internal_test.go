@@ -78,7 +78,7 @@ func FuzzRefsAsJSON(f *testing.F) {
 	require.NoError(f, err)
 	db.SetMaxOpenConns(1)
 	f.Cleanup(func() { require.NoError(f, db.Close()) })
-	const read = `SELECT CAST(value ->> 0 AS BLOB), value ->> 1 FROM json_each(?1) ORDER BY key`
+	const read = `SELECT CAST(` + refKey + ` AS BLOB), ` + refFence + ` FROM json_each(?1) ORDER BY key`
 	f.Fuzz(func(t *testing.T, key string, fence int64, other string, otherFence int64) {
 		refs := []Ref{{key, fence}, {other, otherFence}}
 		if checkRefs(refs) != nil {

@@ -153,7 +153,7 @@ func (w *settling) claimLost() error {
 
 const (
 	// givenRefs are the refs of a call, in the order given.
-	givenRefs = `(SELECT key AS position, value ->> 0 AS dispatch_key, value ->> 1 AS fence FROM json_each(?2)) AS ref`
+	givenRefs = `(SELECT key AS position, ` + refFence + ` AS fence, ` + refKey + ` AS dispatch_key FROM json_each(?2)) AS ref`
 
 	// CROSS JOIN keeps the planner from walking the rows and searching the refs.
 	matchedRows = `SELECT outbox.id FROM ` + givenRefs + ` CROSS JOIN outbox INDEXED BY outbox_key
