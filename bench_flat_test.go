@@ -76,68 +76,65 @@ func BenchmarkCrowded(b *testing.B) {
 		}
 		b.Run(fmt.Sprintf("live=%d", live), func(b *testing.B) {
 			c := openCrowded(b, live)
-			refsOf := func(rows []outbox.Row, err error) []outbox.Ref {
-				require.NoError(b, err)
-				refs := make([]outbox.Ref, len(rows))
-				for i, row := range rows {
-					refs[i] = row.Ref()
-				}
-				return refs
+			scope := outbox.Scope{Namespace: c.namespace(7), TaskQueue: outbox.DefaultRoute}
+			// claim measures a kind of claim, after each of which the rows are
+			// made what they were before.
+			claim := func(name string, rows int, claim func() ([]outbox.Row, error)) {
+				b.Run(name, func(b *testing.B) {
+					for b.Loop() {
+						claimed, err := claim()
+						b.StopTimer()
+						require.NoError(b, err)
+						require.Len(b, claimed, rows)
+						require.NoError(b, c.Rearm(ctx, claimed...))
+						b.StartTimer()
+					}
+				})
 			}
-			// putBack makes claimed rows what they were before.
-			putBack := func(b *testing.B, refs []outbox.Ref, visibleAfter time.Time) {
-				b.StopTimer()
-				for _, ref := range refs {
-					require.NoError(b, c.Retry(ctx, ref, 0, visibleAfter, nil))
-				}
-				b.StartTimer()
-			}
-			heldBefore, othersBefore := c.now.Add(-2*time.Hour), c.now.Add(-time.Hour)
-			b.Run("claim=100", func(b *testing.B) {
-				for b.Loop() {
-					putBack(b, refsOf(c.Claim(ctx, 100)), heldBefore)
-				}
+			claim("claim=100", 100, func() ([]outbox.Row, error) { return c.Claim(ctx, 100) })
+			claim("claim=5/scoped", 5, func() ([]outbox.Row, error) { return c.ClaimScoped(ctx, scope, 5) })
+			claim(fmt.Sprintf("claim=100/excluding=1/held=%d", live/10), 100, func() ([]outbox.Row, error) {
+				return c.ClaimExcluding(ctx, 100, c.held)
 			})
-			b.Run("claim=100/scoped", func(b *testing.B) {
-				scope := outbox.Scope{Namespace: c.namespace(7), TaskQueue: outbox.DefaultRoute}
-				for b.Loop() {
-					putBack(b, refsOf(c.ClaimScoped(ctx, scope, 100)), othersBefore)
-				}
-			})
-			b.Run(fmt.Sprintf("claim=100/excluding=1/held=%d", live/10), func(b *testing.B) {
-				for b.Loop() {
-					putBack(b, refsOf(c.ClaimExcluding(ctx, 100, c.held)), othersBefore)
-				}
-			})
-			b.Run(fmt.Sprintf("claim=100/excluding=1000/held=%d", live/10), func(b *testing.B) {
-				held := append([]uuid.UUID{c.held}, c.workflows[len(c.workflows)-min(999, len(c.workflows)/2):]...)
-				for b.Loop() {
-					putBack(b, refsOf(c.ClaimExcluding(ctx, 100, held...)), othersBefore)
-				}
+			held := append([]uuid.UUID{c.held}, c.workflows[len(c.workflows)-min(999, len(c.workflows)/2):]...)
+			claim(fmt.Sprintf("claim=100/excluding=%d/held=%d", len(held), live/10+10*(len(held)-1)), 100, func() ([]outbox.Row, error) {
+				return c.ClaimExcluding(ctx, 100, held...)
 			})
 			b.Run("complete=100", func(b *testing.B) {
 				for b.Loop() {
 					b.StopTimer()
-					refs := refsOf(c.ClaimExcluding(ctx, 100, c.held))
+					rows, err := c.ClaimExcluding(ctx, 100, c.held)
+					require.NoError(b, err)
+					refs := make([]outbox.Ref, len(rows))
+					for i, row := range rows {
+						refs[i] = row.Ref()
+					}
 					b.StartTimer()
 					require.NoError(b, c.Complete(ctx, refs...))
+					b.StopTimer()
+					require.NoError(b, c.Rearm(ctx, rows...))
+					b.StartTimer()
 				}
 			})
 			b.Run("settle=10", func(b *testing.B) {
-				at := len(c.workflows) // from the end: the others were claimed
 				for b.Loop() {
-					at--
-					keys, err := c.SettleWorkflow(ctx, c.workflows[at])
+					b.StopTimer()
+					rows := fanOut(10, 256)
+					_, err := c.Append(ctx, rows...)
+					require.NoError(b, err)
+					b.StartTimer()
+					keys, err := c.SettleWorkflow(ctx, rows[0].WorkflowID)
 					require.NoError(b, err)
 					require.Len(b, keys, 10)
 				}
 			})
-			refs := refsOf(c.ClaimScoped(ctx, outbox.Scope{Namespace: c.namespace(7), TaskQueue: outbox.DefaultRoute}, 50))
-			b.Run(fmt.Sprintf("count claimed=%d", len(refs)), func(b *testing.B) {
+			_, err := c.ClaimScoped(ctx, scope, 5)
+			require.NoError(b, err)
+			b.Run("count claimed=5", func(b *testing.B) {
 				for b.Loop() {
-					n, err := c.CountClaimed(ctx, c.namespace(7))
+					n, err := c.CountClaimed(ctx, scope.Namespace)
 					require.NoError(b, err)
-					require.EqualValues(b, len(refs), n)
+					require.EqualValues(b, 5, n)
 				}
 			})
 			inFlight, err := c.CountInFlight(ctx, outbox.DefaultRoute)
@@ -163,5 +160,32 @@ func BenchmarkCrowded(b *testing.B) {
 				}
 			})
 		})
+	}
+}
+
+// BenchmarkAppendIndexes shows what the indexes cost that a smaller store would
+// not have: those by route and by workflow, without which an append writes two.
+func BenchmarkAppendIndexes(b *testing.B) {
+	ctx := context.Background()
+	for _, rows := range []int{1, 100} {
+		for name, dropped := range map[string][]string{"all": nil, "two": {"outbox_route", "outbox_unsettled"}} {
+			b.Run(fmt.Sprintf("rows=%d/indexes=%s", rows, name), func(b *testing.B) {
+				store := openBenchmark(b, outbox.Normal)
+				require.NoError(b, store.Update(ctx, func(ctx context.Context, tx outbox.Tx) error {
+					for _, index := range dropped {
+						if _, err := tx.ExecContext(ctx, "DROP INDEX "+index); err != nil {
+							return err
+						}
+					}
+					return nil
+				}))
+				fill(b, store, 10_000)
+				for b.Loop() {
+					_, err := store.Append(ctx, fanOut(rows, 256)...)
+					require.NoError(b, err)
+				}
+				reportRows(b, rows*b.N)
+			})
+		}
 	}
 }

@@ -48,7 +48,7 @@ func (s *Store) AppendTx(ctx context.Context, tx Tx, rows ...Row) (duplicates []
 	if err != nil || len(staged) == 0 {
 		return nil, err
 	}
-	defer s.staged()
+	defer s.stagedIn(tx)
 	return within(ctx, s, "append", tx, func(tx Tx, now string) ([]string, error) {
 		return s.appendRows(ctx, tx, now, staged)
 	})
@@ -131,7 +131,7 @@ func (s *Store) RearmTx(ctx context.Context, tx Tx, rows ...Row) error {
 	if err != nil || len(staged) == 0 {
 		return err
 	}
-	defer s.staged()
+	defer s.stagedIn(tx)
 	_, err = within(ctx, s, "rearm", tx, func(tx Tx, now string) (done, error) {
 		return done{}, rearmRows(ctx, tx, now, staged)
 	})

@@ -16,7 +16,7 @@ type subscribers struct {
 
 // Subscribe returns a channel that gets a value after this Store has committed
 // something that may let a row be claimed: Append, Rearm, RearmStale, Requeue,
-// Retry, and an Update. Values that nobody has received yet are one: a receiver
+// Retry, and an Update with AppendTx or RearmTx in it. Values that nobody has received yet are one: a receiver
 // looks for rows after each, and misses none that was there before it. The
 // channel is never closed. Call cancel to be told no more.
 //
@@ -35,6 +35,16 @@ func (s *Store) Subscribe() (wake <-chan struct{}, cancel func()) {
 		defer s.subscribers.mu.Unlock()
 		delete(s.subscribers.channels, channel)
 	}
+}
+
+// stagedIn is staged for a transaction of the caller's: that of an Update tells
+// when it is committed.
+func (s *Store) stagedIn(tx Tx) {
+	if tx, ok := tx.(*updateTx); ok {
+		tx.staged.Store(true)
+		return
+	}
+	s.staged()
 }
 
 // staged makes the next claim go straight for the rows, and wakes who waits for

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 )
 
 // Update runs fn in one IMMEDIATE transaction, for the caller's own statements
@@ -68,8 +69,11 @@ func (s *Store) Update(ctx context.Context, fn func(ctx context.Context, tx Tx) 
 		return s.explain(ctx, "update", err)
 	}
 	ended = true
-	defer s.staged()
-	return s.explain(ctx, "update", s.commit(ctx, conn))
+	err = s.commit(ctx, conn)
+	if tx.staged.Load() {
+		s.staged()
+	}
+	return s.explain(ctx, "update", err)
 }
 
 // updateKey marks the context of a function inside Update on this database.
@@ -82,8 +86,9 @@ func insideUpdate(ctx context.Context, db *sql.DB) bool {
 // updateTx is the Tx of an Update: it lets statements through only while the
 // transaction is open.
 type updateTx struct {
-	store *Store
-	conn  *sql.Conn
+	store  *Store
+	conn   *sql.Conn
+	staged atomic.Bool // there may be rows to claim once it is committed
 
 	mu      sync.Mutex // held while a statement runs
 	unsure  bool       // a statement failed, or a query may fail later where this cannot see it

@@ -22,8 +22,8 @@ type Handler func(ctx context.Context, row outbox.Row) error
 // negative value.
 type Options struct {
 	// Scopes are the routes to claim, taken in turn, a few rows of each. Nil:
-	// whatever is due, the longest due first; or, with MaxPerNamespace, all
-	// routes in turn.
+	// whatever is due, the longest due first and whatever node it is pinned to;
+	// or, with AllRoutes or MaxPerNamespace, all routes in turn.
 	Scopes []outbox.Scope
 
 	// AllRoutes takes all routes that have due rows in turn, rather than what
@@ -100,7 +100,7 @@ type Options struct {
 	Observer Observer
 
 	// Logger gets errors of the store, stale claims and dead letters as
-	// warnings, and retries as debug messages. Nil: slog.Default().
+	// warnings, and other outcomes as debug messages. Nil: slog.Default().
 	Logger *slog.Logger
 
 	// Now is the clock that instants are computed with. It should be the

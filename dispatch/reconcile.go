@@ -95,24 +95,25 @@ func (r *run) recover(ctx context.Context, olderThan time.Time) (more bool, err 
 			}
 		}
 	}
-	settled := make(map[uuid.UUID]bool)
+	settled := make(map[string]bool)
 	for _, row := range stale {
 		switch {
+		case settled[row.DispatchKey]:
 		case ended[row.WorkflowID]:
-			if !settled[row.WorkflowID] {
-				if _, err := r.store.SettleWorkflow(ctx, row.WorkflowID); err != nil {
-					return false, err
-				}
-				settled[row.WorkflowID] = true
-			}
-			r.observer.Recovered(row, Cancelled)
-		case row.Fence-int64(row.Attempt) > r.opts.MaxClaims:
-			cause := fmt.Errorf("dispatch: claimed %d times without being settled", row.Fence-int64(row.Attempt))
-			if err := r.store.Fail(ctx, row.Ref(), cause); err != nil && !isLost(err) {
+			keys, err := r.store.SettleWorkflow(ctx, row.WorkflowID)
+			if err != nil {
 				return false, err
 			}
-			r.opts.Logger.Warn("dispatch: dead letter", "dispatch_key", row.DispatchKey, "error", cause)
-			r.observer.Recovered(row, Failed)
+			for _, key := range keys {
+				settled[key] = true
+			}
+		case row.Fence-int64(row.Attempt) > r.opts.MaxClaims:
+			if err := r.buryKiller(ctx, row); err != nil {
+				return false, err
+			}
+		}
+		if settled[row.DispatchKey] {
+			r.observer.Recovered(row, Cancelled)
 		}
 	}
 	rearmed, err := r.store.RearmStale(ctx, olderThan, time.Time{}, len(stale))
@@ -123,7 +124,20 @@ func (r *run) recover(ctx context.Context, olderThan time.Time) (more bool, err 
 	return more, err
 }
 
-func isLost(err error) bool { return errors.Is(err, outbox.ErrClaimLost) }
+// buryKiller makes a dead letter of a row, unless it is settled or another's by now.
+func (r *run) buryKiller(ctx context.Context, row outbox.Row) error {
+	cause := fmt.Errorf("dispatch: claimed %d times without being settled", row.Fence-int64(row.Attempt))
+	err := r.store.Fail(ctx, row.Ref(), cause)
+	switch {
+	case errors.Is(err, outbox.ErrClaimLost):
+		return nil
+	case err != nil:
+		return err
+	}
+	r.opts.Logger.Warn("dispatch: dead letter", "dispatch_key", row.DispatchKey, "error", cause)
+	r.observer.Recovered(row, Failed)
+	return nil
+}
 
 // listStale returns a page of rows that are all there are with a claim older
 // than the instant it returns: taking back what is older takes back none that

@@ -3,6 +3,7 @@ package dispatch
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"math/rand/v2"
 	"runtime/debug"
 	"sync/atomic"
@@ -86,6 +87,7 @@ func (r *run) settle(t *task, err error) Outcome {
 		problem := store(r.base)
 		switch {
 		case problem == nil:
+			r.logSettled(t.row, outcome, err)
 			return outcome
 		case errors.Is(problem, outbox.ErrClaimLost):
 			r.opts.Logger.Warn("dispatch: claim lost", "dispatch_key", t.row.DispatchKey, "fence", t.row.Fence)
@@ -98,6 +100,15 @@ func (r *run) settle(t *task, err error) Outcome {
 		trouble.wait(r.base)
 	}
 	return outcome
+}
+
+func (r *run) logSettled(row outbox.Row, outcome Outcome, err error) {
+	level := slog.LevelDebug
+	if outcome == Failed {
+		level = slog.LevelWarn
+	}
+	r.opts.Logger.Log(r.base, level, "dispatch: settled", "outcome", outcome, "dispatch_key", row.DispatchKey,
+		"attempt", row.Attempt, "error", err)
 }
 
 // decide returns what is to become of a row, and the call that stores it.
@@ -119,7 +130,6 @@ func (r *run) decide(t *task, err error) (Outcome, func(context.Context) error) 
 	case errors.Is(cause, ErrShutdown):
 		return Returned, func(ctx context.Context) error { return r.giveBack(ctx, row) }
 	case errors.As(err, &permanent), uint64(row.Attempt)+1 >= uint64(r.opts.MaxAttempts):
-		r.opts.Logger.Warn("dispatch: dead letter", "dispatch_key", row.DispatchKey, "attempt", row.Attempt, "error", err)
 		return Failed, func(ctx context.Context) error { return r.store.Fail(ctx, ref, err) }
 	}
 	var pause time.Duration
@@ -132,7 +142,6 @@ func (r *run) decide(t *task, err error) (Outcome, func(context.Context) error) 
 	if pause > 0 {
 		visibleAfter = r.opts.Now().Add(pause)
 	}
-	r.opts.Logger.Debug("dispatch: retry", "dispatch_key", row.DispatchKey, "attempt", row.Attempt, "pause", pause, "error", err)
 	return Retried, func(ctx context.Context) error {
 		return r.store.Retry(ctx, ref, row.Attempt+1, visibleAfter, err)
 	}
