@@ -12,9 +12,11 @@ type system string
 
 const (
 	ours       system = "outbox"
-	goqite     system = "goqite"         // as its API goes, a message a transaction
-	goqiteOne  system = "goqite-one"     // on a pool of one connection
-	batched    system = "goqite-batched" // many messages in a transaction of the caller's
+	oursLoop   system = "outbox-dispatch" // package dispatch
+	goqite     system = "goqite"          // as its API goes, a message a transaction
+	goqiteOne  system = "goqite-one"      // on a pool of one connection
+	batched    system = "goqite-batched"  // many messages in a transaction of the caller's
+	runner     system = "goqite-runner"   // its package jobs
 	river      system = "river"
 	backlite   system = "backlite"
 	handrolled system = "handrolled"
@@ -29,9 +31,11 @@ var systems = []struct {
 	heading string
 }{
 	{ours, "outbox", "outbox"},
+	{oursLoop, "outbox", "outbox, package dispatch"},
 	{goqite, "mattn", "goqite"},
 	{goqiteOne, "mattn", "goqite, one connection"},
 	{batched, "mattn", "goqite, batched by hand"},
+	{runner, "mattn", "goqite, package jobs"},
 	{river, "river", "River"},
 	{backlite, "mattn", "backlite"},
 	{handrolled, "mattn", "written by hand"},
@@ -76,6 +80,7 @@ const (
 	steadyState   = "append 10 a call while draining"
 	lifeOf        = "life of rows with %s"
 	drainWebhooks = "drain webhooks"
+	dispatchAll   = "dispatch to a handler that does nothing"
 )
 
 func atLevel(name string, full bool) string {
@@ -177,6 +182,14 @@ func plan(quick bool, deliveries string) []measurement {
 			spec: workload.Spec{Kind: workload.Drain, Keys: workload.FanOut, Batch: 100, Size: size,
 				Rows: sized(50_000, 1000), Workers: 4, Time: 5 * time.Second},
 			systems: []system{ours, goqite, batched, river, backlite, handrolled, limit, port},
+			shown:   speed,
+			rounds:  3,
+		},
+		measurement{
+			name: dispatchAll,
+			spec: workload.Spec{Kind: workload.Drain, Keys: workload.FanOut, Batch: 100, Size: size,
+				Rows: sized(20_000, 500), Time: 5 * time.Second},
+			systems: []system{oursLoop, runner, river, backlite},
 			shown:   speed,
 			rounds:  3,
 		},

@@ -36,6 +36,9 @@ func (r results) of(measurement string, s system, figure string) (float64, bool)
 // milliseconds, microseconds and bytes. It reports whether that can be said.
 func (r results) lead(measurement string, over system, figure string) (float64, bool) {
 	us, ok := r.of(measurement, ours, figure)
+	if !ok {
+		us, ok = r.of(measurement, oursLoop, figure)
+	}
 	them, both := r.of(measurement, over, figure)
 	if !ok || !both {
 		return 0, false

@@ -58,7 +58,7 @@ func (r results) cell(measurement string, s system, figure string) string {
 	if !ok {
 		return ""
 	}
-	if s == ours {
+	if s == ours || s == oursLoop {
 		return "**" + number(value) + "**"
 	}
 	lead, ok := r.lead(measurement, s, figure)

@@ -20,6 +20,7 @@ func main() {
 			return openGoqite(ctx, path, full, 1)
 		},
 		"goqite-batched": openBatched,
+		"goqite-runner":  openRunner,
 		"backlite":       openBacklite,
 		"handrolled":     openHandrolled,
 	})

@@ -14,8 +14,9 @@ import (
 
 func main() {
 	workload.Main(map[string]workload.Opener{
-		"outbox": openStore,
-		"port":   openPort,
+		"outbox":          openStore,
+		"outbox-dispatch": openDispatcher,
+		"port":            openPort,
 	})
 }
 
