@@ -1,6 +1,6 @@
 # The few commands people type. CI runs .ci/run.
 
-.PHONY: test race demo bench lint fuzz sqld drivers ci rename
+.PHONY: test race demo bench lint torture fuzz sqld drivers ci rename
 
 test: ## the tests, as in the README
 	go test ./...
@@ -17,6 +17,9 @@ bench: ## the store beside other queues, on this machine
 
 lint: ## gofmt, go vet, staticcheck
 	.ci/lint
+
+torture: ## the model, killed processes, power loss, contention
+	cd torture && GOWORK=off go test ./...
 
 fuzz: ## every fuzz test for a few seconds
 	.ci/fuzz

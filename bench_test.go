@@ -138,3 +138,62 @@ func BenchmarkEmptyClaim(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkCompleteConcurrently has workers complete a row each.
+func BenchmarkCompleteConcurrently(b *testing.B) {
+	for _, goroutines := range []int{1, 8, 32} {
+		b.Run(fmt.Sprintf("goroutines=%d", goroutines), func(b *testing.B) {
+			eachSynchronous(b, func(b *testing.B, store *outbox.Store) {
+				for n := b.N; n > 0; n -= 1000 {
+					_, err := store.Append(context.Background(), fanOut(min(n, 1000), 256)...)
+					require.NoError(b, err)
+				}
+				claimed, err := store.Claim(context.Background(), b.N)
+				require.NoError(b, err)
+				require.Len(b, claimed, b.N)
+				b.ResetTimer()
+				var all sync.WaitGroup
+				var next atomic.Int64
+				for range goroutines {
+					all.Go(func() {
+						for i := next.Add(1) - 1; i < int64(b.N); i = next.Add(1) - 1 {
+							if err := store.Complete(context.Background(), claimed[i].Ref()); err != nil {
+								b.Error(err)
+								return
+							}
+						}
+					})
+				}
+				all.Wait()
+				reportRows(b, b.N)
+			})
+		})
+	}
+}
+
+// BenchmarkPurge deletes settled rows; what it allocates is for a page of them,
+// however many there are.
+func BenchmarkPurge(b *testing.B) {
+	for _, rows := range []int{10_000, 100_000} {
+		b.Run(fmt.Sprintf("rows=%d", rows), func(b *testing.B) {
+			store := openBenchmark(b, outbox.Normal)
+			b.ReportAllocs()
+			for b.Loop() {
+				b.StopTimer()
+				for range rows / 1000 {
+					settled := fanOut(1000, 256)
+					for i := range settled {
+						settled[i].Status = outbox.Done
+					}
+					_, err := store.Append(context.Background(), settled...)
+					require.NoError(b, err)
+				}
+				b.StartTimer()
+				purged, err := store.Purge(context.Background(), time.Now().Add(time.Hour), rows)
+				require.NoError(b, err)
+				require.Equal(b, rows, purged)
+			}
+			reportRows(b, rows*b.N)
+		})
+	}
+}
