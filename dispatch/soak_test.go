@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"hash/fnv"
+	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -21,7 +22,7 @@ import (
 )
 
 var (
-	soakRows = flag.Int("soak-rows", 200, "rows of the soak test")
+	soakRows = flag.Int("soak-rows", 1000, "rows of the soak test")
 	soakSeed = flag.Uint64("soak-seed", 0, "seed of the soak test; 0: a random one")
 )
 
@@ -31,6 +32,10 @@ const soakFile = "DISPATCH_SOAK_FILE"
 
 func TestMain(m *testing.M) {
 	if file := os.Getenv(soakFile); file != "" {
+		go func() { // does not outlive the test
+			_, _ = io.Copy(io.Discard, os.Stdin)
+			os.Exit(1)
+		}()
 		fmt.Fprintln(os.Stderr, soakWorker(file))
 		os.Exit(1) // it is killed sooner
 	}
@@ -74,6 +79,7 @@ func soakWorker(file string) error {
 	}
 	handler := func(ctx context.Context, row outbox.Row) error {
 		fate := fateOf(row.DispatchKey)
+		time.Sleep(10 * time.Millisecond) // is work
 		if fate.end == "panics" {
 			panic("of the soak test")
 		}
@@ -91,7 +97,7 @@ func soakWorker(file string) error {
 			return dispatch.Permanent(errors.New("for good"))
 		case "accepted": // and completed by key, by another who may be late
 			time.AfterFunc(time.Millisecond, func() {
-				_ = store.Complete(ctx, outbox.Ref{DispatchKey: row.DispatchKey})
+				_ = store.Complete(context.Background(), outbox.Ref{DispatchKey: row.DispatchKey})
 			})
 			return dispatch.Accepted
 		case "slow": // for longer than its lease
@@ -160,11 +166,13 @@ func TestSoak(t *testing.T) {
 				processes[i] = exec.Command(os.Args[0])
 				processes[i].Env = append(os.Environ(), soakFile+"="+file)
 				processes[i].Stderr = os.Stderr
+				_, err := processes[i].StdinPipe() // open for as long as this process is alive
+				require.NoError(t, err)
 				require.NoError(t, processes[i].Start())
 			}
 		}
 		select {
-		case <-time.After(time.Duration(300+random.IntN(900)) * time.Millisecond):
+		case <-time.After(time.Duration(50+random.IntN(400)) * time.Millisecond):
 		case <-t.Context().Done():
 		}
 		i := random.IntN(workers)
@@ -175,9 +183,6 @@ func TestSoak(t *testing.T) {
 		workflows, err := store.UnsettledWorkflows(t.Context())
 		require.NoError(t, err)
 		live = len(workflows) > 0
-		if testing.Verbose() {
-			t.Logf("%d kills, %d workflows live", kills, len(workflows))
-		}
 	}
 	t.Logf("%d kills", kills)
 	rows, err := store.List(t.Context(), outbox.Filter{})
