@@ -273,6 +273,23 @@ func (c *connector) Close() error {
 // drains what it returns, and returns the first value of the last row. A PRAGMA
 // must be queried: some drivers refuse to execute what returns rows.
 func queryDriver(ctx context.Context, conn driver.Conn, query string) (value driver.Value, err error) {
+	queryer, ok := conn.(driver.QueryerContext)
+	if !ok {
+		return queryPrepared(ctx, conn, query)
+	}
+	rows, err := queryer.QueryContext(ctx, query, nil)
+	if errors.Is(err, driver.ErrSkip) {
+		return queryPrepared(ctx, conn, query)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return lastValue(rows)
+}
+
+// queryPrepared is queryDriver the long way round: some drivers parse a
+// statement themselves to prepare it, which takes a third of a millisecond.
+func queryPrepared(ctx context.Context, conn driver.Conn, query string) (value driver.Value, err error) {
 	statement, err := conn.Prepare(query)
 	if err != nil {
 		return nil, err
@@ -287,6 +304,10 @@ func queryDriver(ctx context.Context, conn driver.Conn, query string) (value dri
 	if err != nil {
 		return nil, err
 	}
+	return lastValue(rows)
+}
+
+func lastValue(rows driver.Rows) (value driver.Value, err error) {
 	defer rows.Close()
 	values := make([]driver.Value, len(rows.Columns()))
 	for {
