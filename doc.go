@@ -51,16 +51,19 @@
 //
 // Every writing call is stored whole or not at all, in an IMMEDIATE transaction.
 // In memory, and on a file that Open opened, calls that goroutines make at once
-// share one, each with its own outcome. A call that returns an error has stored
+// share one, and appends and completions among them even a statement, each with
+// its own outcome. A call that returns an error has stored
 // nothing, except for [ErrClaimLost] (the other refs are stored) and
 // [ErrCommitUnknown] (the answer to the COMMIT was lost). Goroutines of one Store
 // are served in the order they came. Other processes are waited for until the
 // context ends or Options.BusyTimeout is over.
 //
 // With nothing to do (no rows, no refs, limit 0) a call does nothing. A claim
-// that finds nothing due writes nothing and takes no lock, so polling is cheap;
-// [Store.NextVisible] tells how long to sleep. (On a server the first such claim
-// after one that found rows does take the lock, for a moment.)
+// that finds nothing due writes nothing and takes no lock, so polling is cheap.
+// (On a server the first such claim after one that found rows does take the lock,
+// for a moment.) A loop need not poll often: [Store.NextVisibleAfter] tells how
+// long it may sleep, and [Store.Subscribe] and [Store.Watch] when there may be
+// rows sooner. Package dispatch is such a loop.
 //
 // In WAL mode, reads take no lock that a writer would wait for. On an embedded
 // replica they read the local file and may lag behind the primary. Claims do not:
