@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"runtime"
 	"slices"
 	"sync"
 )
@@ -51,6 +52,7 @@ var errPanicked = errors.New("outbox: panic")
 type turns struct {
 	mu      sync.Mutex
 	taken   bool    // somebody writes
+	crowded bool    // the last turn was shared; for who writes alone
 	waiting []*turn // those who came later, in order
 }
 
@@ -146,7 +148,13 @@ func (s *Store) runJob(j *job) {
 		j.err = err // the others try for themselves
 		return
 	}
+	if s.turns.crowded {
+		// Those whose calls the last group did are about to come back with
+		// others: let them join this one rather than the next.
+		runtime.Gosched()
+	}
 	others := s.turns.join(groupWeight - j.weight)
+	s.turns.crowded = len(others) > 0
 	if len(others) == 0 {
 		j.err = s.finishJob(conn, j)
 		return
