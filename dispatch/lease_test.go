@@ -55,6 +55,34 @@ func TestLostClaimEndsTheHandlersContextAndDropsItsOutcome(t *testing.T) {
 	})
 }
 
+func TestHandlerThatOutlivesItsClaimDoesNotEndItsSuccessor(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		keys := b.append(1, nil)
+		release := make(chan struct{})
+		var seen recorder
+		b.run(func(ctx context.Context, row outbox.Row) error {
+			if row.Fence == 1 {
+				<-release // whatever becomes of ctx
+				return nil
+			}
+			select {
+			case <-time.After(10 * time.Minute):
+				return nil
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}, dispatch.Options{Lease: time.Minute, Observer: seen.observer()})
+		synctest.Wait()
+		require.NoError(t, b.store.Rearm(t.Context(), b.get(keys[0])))
+		time.Sleep(time.Hour)
+		b.requireStatus(outbox.Done, keys...)
+		require.Equal(t, int64(3), b.get(keys[0]).Fence, "its claim was kept")
+		close(release)
+		synctest.Wait()
+		require.Equal(t, 1, seen.count(dispatch.Lost))
+	})
+}
+
 func TestOutcomeOfAHandlerThatLostItsClaimUnnoticedIsFenced(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		keys := b.append(1, nil)

@@ -24,8 +24,12 @@ type task struct {
 	ended     atomic.Bool // the observer is told
 }
 
+// lost reports whether the claim is known to be lost.
+func (t *task) lost() bool { return errors.Is(context.Cause(t.ctx), outbox.ErrClaimLost) }
+
 // start runs a handler for each row.
 func (r *run) start(rows []outbox.Row) {
+	r.supersede(rows)
 	for _, row := range rows {
 		t := &task{row: row}
 		t.ctx, t.cancel = context.WithCancelCause(r.base)
