@@ -99,6 +99,30 @@ func TestOutcomeOfAHandlerThatLostItsClaimUnnoticedIsFenced(t *testing.T) {
 	})
 }
 
+func TestSuccessOfAHandlerWhoseClaimWasTakenBackButNotClaimedAnewCounts(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		keys := b.append(1, nil)
+		var held atomic.Bool // so that nobody claims the row anew
+		workflow := b.get(keys[0]).WorkflowID
+		b.run(func(ctx context.Context, _ outbox.Row) error {
+			held.Store(true)
+			<-ctx.Done()
+			return nil
+		}, dispatch.Options{Lease: time.Minute, Held: func() []uuid.UUID {
+			if held.Load() {
+				return []uuid.UUID{workflow}
+			}
+			return nil
+		}})
+		synctest.Wait()
+		_, err := b.store.RearmStale(t.Context(), time.Now().Add(time.Second), time.Time{}, 1)
+		require.NoError(t, err)
+		time.Sleep(21 * time.Second) // a third of the lease
+		synctest.Wait()
+		b.requireStatus(outbox.Done, keys...)
+	})
+}
+
 func TestHandlerTimeoutEndsTheHandlersContext(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		keys := b.append(1, nil)
