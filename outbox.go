@@ -22,6 +22,7 @@ type Store struct {
 	connector   *connector // of the pool, if Open made it
 
 	subscribers subscribers
+	watches     atomic.Int32 // on connections of a host's pool
 
 	turns  turns
 	closed atomic.Bool

@@ -77,8 +77,8 @@ type watchedConn interface {
 }
 
 // Watch starts to watch the database. It returns errors.ErrUnsupported, wrapped,
-// if that cannot be done: on a server, in memory, and on a pool that the host
-// has limited to one connection. On an embedded replica it sees no more than the
+// if that cannot be done: on a server, in memory, and on a pool of the host's
+// whose limit would leave the Store no connection beside its watches. On an embedded replica it sees no more than the
 // local file. Close the Watch before the Store.
 func (s *Store) Watch(ctx context.Context) (*Watch, error) {
 	if err := s.admit(ctx); err != nil {
@@ -92,31 +92,54 @@ func (s *Store) Watch(ctx context.Context) (*Watch, error) {
 			return nil, s.explain(ctx, "watch", err)
 		}
 		conn = ownConn{own}
-	case s.opened == hostDatabase && s.db.Stats().MaxOpenConnections != 1:
+	case s.opened == hostDatabase && s.reserveWatch():
 		pooled, err := s.db.Conn(ctx)
 		if err != nil {
+			s.watches.Add(-1)
 			return nil, s.explain(ctx, "watch", err)
 		}
-		conn = pooledConn{pooled}
+		conn = pooledConn{pooled, s}
 	default:
 		return nil, &opError{"watch", errors.ErrUnsupported}
 	}
-	seen, err := conn.dataVersion(ctx)
+	var seen int64
+	err := s.retryBusy(ctx, func() (err error) {
+		seen, err = conn.dataVersion(ctx)
+		return err
+	})
 	if err != nil {
 		conn.Close()
-		return nil, s.explain(ctx, "watch", errors.Join(errors.ErrUnsupported, err))
+		if !isBusy(err) && !isEnded(err) && !isUnavailable(err) {
+			err = errors.Join(errors.ErrUnsupported, err)
+		}
+		return nil, s.explain(ctx, "watch", err)
 	}
 	return &Watch{conn: conn, seen: seen}, nil
 }
 
+// reserveWatch counts a watch on a pool of the host's, unless that would leave no
+// connection to the Store.
+func (s *Store) reserveWatch() bool {
+	watches := int(s.watches.Add(1))
+	if most := s.db.Stats().MaxOpenConnections; most > 0 && watches >= most {
+		s.watches.Add(-1)
+		return false
+	}
+	return true
+}
+
 // Changed reports whether anything was committed to the database since it was
-// asked last, or since the Watch began. It costs about 10 µs and takes no lock.
-// An error does not count as asked.
+// asked last, or since the Watch began. It costs about 10 µs and takes no lock;
+// while another locks readers out, nothing is committed yet. An error does not
+// count as asked.
 func (w *Watch) Changed(ctx context.Context) (bool, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	version, err := w.conn.dataVersion(ctx)
-	if err != nil {
+	switch {
+	case isBusy(err):
+		return false, nil
+	case err != nil:
 		return false, &opError{"watch", err}
 	}
 	changed := version != w.seen
@@ -147,7 +170,15 @@ func (c ownConn) dataVersion(ctx context.Context) (int64, error) {
 	return version, nil
 }
 
-type pooledConn struct{ *sql.Conn }
+type pooledConn struct {
+	*sql.Conn
+	store *Store
+}
+
+func (c pooledConn) Close() error {
+	defer c.store.watches.Add(-1)
+	return c.Conn.Close()
+}
 
 func (c pooledConn) dataVersion(ctx context.Context) (version int64, err error) {
 	err = c.QueryRowContext(ctx, dataVersion).Scan(&version)

@@ -122,6 +122,55 @@ func TestWatchIsUnsupportedWhereItCouldSeeNothingOrTakesTheOnlyConnection(t *tes
 	}
 }
 
+func TestWatchLeavesAConnectionOfTheHostsToTheStore(t *testing.T) {
+	ctx := context.Background()
+	host := openHost(t)
+	host.SetMaxOpenConns(2)
+	store := outbox.New(host, nil)
+	require.NoError(t, store.Migrate(ctx))
+	watch, err := store.Watch(ctx)
+	require.NoError(t, err)
+	short, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	_, err = store.Watch(short)
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	_, err = store.Append(short, row(uuid.New(), 0))
+	require.NoError(t, err)
+	require.NoError(t, watch.Close())
+	require.NoError(t, watch.Close())
+	watch, err = store.Watch(short)
+	require.NoError(t, err, "the first gave its connection back")
+	require.NoError(t, watch.Close())
+}
+
+func TestWatchTellsALockFromWhatCannotBeWatched(t *testing.T) {
+	ctx := context.Background()
+	host := openHost(t) // in rollback-journal mode writers lock readers out
+	store := outbox.New(host, &outbox.Options{BusyTimeout: -1})
+	require.NoError(t, store.Migrate(ctx))
+	watch, err := store.Watch(ctx)
+	require.NoError(t, err)
+	defer watch.Close()
+	writer, err := host.Conn(ctx)
+	require.NoError(t, err)
+	defer writer.Close()
+	_, err = writer.ExecContext(ctx, "BEGIN EXCLUSIVE")
+	require.NoError(t, err)
+	_, err = store.Watch(ctx)
+	require.ErrorIs(t, err, outbox.ErrBusy)
+	require.NotErrorIs(t, err, errors.ErrUnsupported)
+	changed, err := watch.Changed(ctx)
+	require.NoError(t, err)
+	require.False(t, changed, "nothing is committed yet")
+	_, err = writer.ExecContext(ctx, "CREATE TABLE of_the_host (n)")
+	require.NoError(t, err)
+	_, err = writer.ExecContext(ctx, "COMMIT")
+	require.NoError(t, err)
+	changed, err = watch.Changed(ctx)
+	require.NoError(t, err)
+	require.True(t, changed)
+}
+
 func TestNextVisibleAfterPassesOverWhatIsDueAlready(t *testing.T) {
 	ctx := context.Background()
 	store := open(t, ":memory:", nil)

@@ -112,7 +112,8 @@ func (a *allowances) of(ctx context.Context, namespace string, wanted int) (int,
 	}
 	const fewest = 16 // namespaces counted in one query
 	var names []string
-	for _, scope := range a.routes.scopes[a.routes.next:min(a.routes.next+max(wanted, fewest), len(a.routes.scopes))] {
+	next := a.routes.scopes[a.routes.next:]
+	for _, scope := range next[:min(max(wanted, fewest), len(next))] {
 		if _, ok := a.left[scope.Namespace]; !ok && !slices.Contains(names, scope.Namespace) {
 			names = append(names, scope.Namespace)
 		}
@@ -125,7 +126,7 @@ func (a *allowances) of(ctx context.Context, namespace string, wanted int) (int,
 		a.left = make(map[string]int, len(counts))
 	}
 	for name, n := range counts {
-		a.left[name] = int(max(int64(a.opts.MaxPerNamespace(name))-n, 0))
+		a.left[name] = int(max(int64(max(a.opts.MaxPerNamespace(name), 0))-n, 0))
 	}
 	return a.left[namespace], nil
 }

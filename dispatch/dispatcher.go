@@ -179,12 +179,21 @@ func (r *run) shutdown() error {
 	}
 	ctx, stop := context.WithTimeout(r.base, shutdownGrace)
 	defer stop()
-	abandoned := r.running()
-	for _, task := range abandoned {
-		r.abandon(ctx, task)
+	var left atomic.Int64
+	var all sync.WaitGroup
+	for _, task := range r.running() {
+		all.Go(func() { // at once, to share commits
+			if r.abandon(ctx, task) {
+				left.Add(1)
+			}
+		})
 	}
+	all.Wait()
 	<-ended
-	return fmt.Errorf("dispatch: %d handlers or their outcomes were left behind by the shutdown", len(abandoned))
+	if left.Load() == 0 {
+		return nil
+	}
+	return fmt.Errorf("dispatch: %d handlers or their outcomes were left behind by the shutdown", left.Load())
 }
 
 func waitFor(event <-chan struct{}, longest time.Duration) bool {

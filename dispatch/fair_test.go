@@ -3,6 +3,7 @@ package dispatch_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"testing"
@@ -141,5 +142,24 @@ func TestAllRoutesTakesWhatIsUnpinnedOrOfItsNode(t *testing.T) {
 		b.requireStatus(outbox.Done, mine...)
 		b.requireStatus(outbox.Pending, others...)
 		b.requireStatus(outbox.Pending, outbox.DispatchKey(held, 0))
+	})
+}
+
+func TestLimitsOfAnySizeAreLimits(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		keys := slices.Concat(b.append(3, inNamespace("a")), b.append(3, inNamespace("b")))
+		never := b.append(3, inNamespace("none"))
+		b.append(1, func(row *outbox.Row) {
+			row.Namespace, row.Status, row.ClaimedAt = "none", outbox.Claimed, time.Now()
+		})
+		b.run(nothing, dispatch.Options{Concurrency: math.MaxInt, MaxPerNamespace: func(namespace string) int {
+			if namespace == "none" {
+				return math.MinInt
+			}
+			return math.MaxInt
+		}})
+		synctest.Wait()
+		b.requireStatus(outbox.Done, keys...)
+		b.requireStatus(outbox.Pending, never...)
 	})
 }

@@ -32,7 +32,7 @@ func (r *run) extendClaims(ctx context.Context) {
 // extend reports whether the store did it. Handlers whose claims are lost are
 // told so.
 func (r *run) extend(ctx context.Context) bool {
-	tasks := r.running()
+	tasks := slices.DeleteFunc(r.running(), (*task).lost) // an answer names keys, which a later claim may share
 	if len(tasks) == 0 {
 		return true
 	}
@@ -55,4 +55,22 @@ func (r *run) extend(ctx context.Context) bool {
 		}
 	}
 	return true
+}
+
+// supersede ends the handlers that still run for rows that are claimed anew: it
+// was not without losing their claims.
+func (r *run) supersede(rows []outbox.Row) {
+	tasks := r.running()
+	if len(tasks) == 0 {
+		return
+	}
+	keys := make(map[string]bool, len(rows))
+	for _, row := range rows {
+		keys[row.DispatchKey] = true
+	}
+	for _, task := range tasks {
+		if keys[task.row.DispatchKey] {
+			task.cancel(outbox.ErrClaimLost)
+		}
+	}
 }

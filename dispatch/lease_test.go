@@ -55,6 +55,34 @@ func TestLostClaimEndsTheHandlersContextAndDropsItsOutcome(t *testing.T) {
 	})
 }
 
+func TestHandlerThatOutlivesItsClaimDoesNotEndItsSuccessor(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		keys := b.append(1, nil)
+		release := make(chan struct{})
+		var seen recorder
+		b.run(func(ctx context.Context, row outbox.Row) error {
+			if row.Fence == 1 {
+				<-release // whatever becomes of ctx
+				return nil
+			}
+			select {
+			case <-time.After(10 * time.Minute):
+				return nil
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}, dispatch.Options{Lease: time.Minute, Observer: seen.observer()})
+		synctest.Wait()
+		require.NoError(t, b.store.Rearm(t.Context(), b.get(keys[0])))
+		time.Sleep(time.Hour)
+		b.requireStatus(outbox.Done, keys...)
+		require.Equal(t, int64(3), b.get(keys[0]).Fence, "its claim was kept")
+		close(release)
+		synctest.Wait()
+		require.Equal(t, 1, seen.count(dispatch.Lost))
+	})
+}
+
 func TestOutcomeOfAHandlerThatLostItsClaimUnnoticedIsFenced(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		keys := b.append(1, nil)
@@ -68,6 +96,30 @@ func TestOutcomeOfAHandlerThatLostItsClaimUnnoticedIsFenced(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		b.requireStatus(outbox.Cancelled, keys...)
 		require.Equal(t, 1, seen.count(dispatch.Lost))
+	})
+}
+
+func TestSuccessOfAHandlerWhoseClaimWasTakenBackButNotClaimedAnewCounts(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		keys := b.append(1, nil)
+		var held atomic.Bool // so that nobody claims the row anew
+		workflow := b.get(keys[0]).WorkflowID
+		b.run(func(ctx context.Context, _ outbox.Row) error {
+			held.Store(true)
+			<-ctx.Done()
+			return nil
+		}, dispatch.Options{Lease: time.Minute, Held: func() []uuid.UUID {
+			if held.Load() {
+				return []uuid.UUID{workflow}
+			}
+			return nil
+		}})
+		synctest.Wait()
+		_, err := b.store.RearmStale(t.Context(), time.Now().Add(time.Second), time.Time{}, 1)
+		require.NoError(t, err)
+		time.Sleep(21 * time.Second) // a third of the lease
+		synctest.Wait()
+		b.requireStatus(outbox.Done, keys...)
 	})
 }
 
@@ -218,4 +270,62 @@ func TestRetriedRowIsNoKiller(t *testing.T) {
 		time.Sleep(time.Hour)
 		b.requireStatus(outbox.Done, keys...)
 	})
+}
+
+func TestRowThatIsExtendedWhileItsWorkflowIsAskedAboutIsNoKiller(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		keys := b.append(1, nil)
+		rows := b.abandonClaims(1)
+		require.NoError(t, b.store.Retry(t.Context(), rows[0].Ref(), 0, time.Time{}, nil))
+		rows = b.abandonClaims(1)
+		asked := 0
+		b.run(nothing, dispatch.Options{MaxClaims: 1, Terminal: func(ctx context.Context, _ uuid.UUID) (bool, error) {
+			if asked++; asked == 1 { // at the start, about all that are live
+				return false, nil
+			}
+			return false, b.store.Extend(ctx, rows[0].Ref()) // its worker was late, but is alive
+		}})
+		synctest.Wait()
+		require.Equal(t, 2, asked)
+		b.requireStatus(outbox.Claimed, keys...)
+		require.NoError(t, b.store.Complete(t.Context(), rows[0].Ref()))
+	})
+}
+
+func TestStaleClaimsThatCannotBeTakenBackAreLeftUntilTheNextTime(t *testing.T) {
+	for name, c := range map[string]struct {
+		statements []string
+		want       outbox.Status
+	}{
+		"a trigger keeps them": {[]string{`CREATE TRIGGER keep BEFORE UPDATE ON outbox WHEN OLD.status = 'claimed' BEGIN SELECT RAISE(IGNORE); END`}, outbox.Claimed},
+		"instants are damaged": {[]string{`UPDATE outbox SET claimed_at = replace(claimed_at, '-01-01T', '-02-30T') WHERE ordinal > 50`}, outbox.Done},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bench) {
+				keys := b.append(120, func(row *outbox.Row) {
+					row.Status, row.ClaimedAt = outbox.Claimed, time.Date(1999, 1, 1, 0, 0, 0, int(row.Ordinal), time.UTC)
+				})
+				exec := func(statement string) {
+					require.NoError(t, b.store.Update(t.Context(), func(ctx context.Context, tx outbox.Tx) error {
+						_, err := tx.ExecContext(ctx, statement)
+						return err
+					}))
+				}
+				for _, statement := range c.statements {
+					exec(statement)
+				}
+				asked := 0
+				b.run(nothing, dispatch.Options{Terminal: func(context.Context, uuid.UUID) (bool, error) {
+					if asked++; asked > 10 {
+						b.stop()
+					}
+					return false, nil
+				}})
+				synctest.Wait()
+				require.LessOrEqual(t, asked, 10)
+				b.requireStatus(c.want, keys...)
+				exec(`DROP TRIGGER IF EXISTS keep`)
+			})
+		})
+	}
 }

@@ -78,7 +78,8 @@ func (r *run) settleIfEnded(ctx context.Context, workflow uuid.UUID) (ended bool
 
 // recover takes back a page of stale claims, the oldest first. Their workflows
 // are asked about first, all of them: if one question fails, nothing is taken
-// back. It reports whether there may be another page.
+// back. It reports whether there may be another page: not if nothing became of
+// this one, which would come again.
 func (r *run) recover(ctx context.Context, olderThan time.Time) (more bool, err error) {
 	stale, olderThan, more, err := r.listStale(ctx, olderThan)
 	if err != nil || len(stale) == 0 {
@@ -95,7 +96,7 @@ func (r *run) recover(ctx context.Context, olderThan time.Time) (more bool, err 
 			}
 		}
 	}
-	settled := make(map[string]bool)
+	settled, buried := make(map[string]bool), 0
 	for _, row := range stale {
 		switch {
 		case settled[row.DispatchKey]:
@@ -111,6 +112,7 @@ func (r *run) recover(ctx context.Context, olderThan time.Time) (more bool, err 
 			if err := r.buryKiller(ctx, row); err != nil {
 				return false, err
 			}
+			buried++
 		}
 		if settled[row.DispatchKey] {
 			r.observer.Recovered(row, Cancelled)
@@ -121,11 +123,20 @@ func (r *run) recover(ctx context.Context, olderThan time.Time) (more bool, err 
 		r.opts.Logger.Warn("dispatch: stale claim taken back", "dispatch_key", row.DispatchKey, "fence", row.Fence)
 		r.observer.Recovered(row, Returned)
 	}
-	return more, err
+	return more && (len(rearmed) > 0 || len(settled) > 0 || buried > 0), err
 }
 
-// buryKiller makes a dead letter of a row, unless it is settled or another's by now.
+// buryKiller makes a dead letter of a row, unless it is settled, another's or
+// extended by now: Terminal may have taken its time.
 func (r *run) buryKiller(ctx context.Context, row outbox.Row) error {
+	switch now, err := r.store.Get(ctx, row.DispatchKey); {
+	case errors.Is(err, outbox.ErrNotFound):
+		return nil
+	case err != nil:
+		return err
+	case now.Status != outbox.Claimed || !now.ClaimedAt.Equal(row.ClaimedAt):
+		return nil
+	}
 	cause := fmt.Errorf("dispatch: claimed %d times without being settled", row.Fence-int64(row.Attempt))
 	err := r.store.Fail(ctx, row.Ref(), cause)
 	switch {
@@ -148,8 +159,14 @@ func (r *run) listStale(ctx context.Context, olderThan time.Time) (stale []outbo
 		if err != nil || len(stale) < limit {
 			return stale, olderThan, false, err
 		}
-		last := stale[len(stale)-1].ClaimedAt
 		n := len(stale)
+		for n > 0 && stale[n-1].ClaimedAt.IsZero() {
+			n-- // it is damaged, and tells no instant
+		}
+		if n == 0 {
+			continue
+		}
+		last := stale[n-1].ClaimedAt
 		for n > 0 && stale[n-1].ClaimedAt.Equal(last) {
 			n-- // others of that instant may be beyond the page
 		}

@@ -183,6 +183,45 @@ func TestShutdownOfAStoreThatFailsEndsAllTheSame(t *testing.T) {
 	})
 }
 
+func TestShutdownStoresWhatHandlersReturnedRatherThanGiveTheirRowsBack(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		exec := func(statement string) {
+			require.NoError(t, b.store.Update(t.Context(), func(ctx context.Context, tx outbox.Tx) error {
+				_, err := tx.ExecContext(ctx, statement)
+				return err
+			}))
+		}
+		exec(`CREATE TRIGGER broken BEFORE UPDATE ON outbox WHEN NEW.status = 'done' BEGIN SELECT RAISE(ABORT, 'broken'); END`)
+		keys := b.append(1, nil)
+		tried := make(chan struct{}, 100)
+		var seen recorder
+		observer := seen.observer()
+		observer.StoreError = func(string, error) { tried <- struct{}{} }
+		b.run(nothing, dispatch.Options{ShutdownTimeout: time.Nanosecond, Observer: observer})
+		for range 20 {
+			<-tried
+		}
+		exec(`DROP TRIGGER broken`) // the next try is more than two seconds away
+		b.end()
+		b.requireStatus(outbox.Done, keys...)
+		require.Equal(t, 1, seen.count(dispatch.Completed))
+	})
+}
+
+func TestRowThatIsGivenBackKeepsItsPlace(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		due := time.Now().Add(-time.Hour)
+		keys := b.append(1, func(row *outbox.Row) { row.VisibleAfter = due })
+		b.run(func(ctx context.Context, _ outbox.Row) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}, dispatch.Options{})
+		synctest.Wait()
+		b.end()
+		require.Equal(t, due.UTC(), b.get(keys[0]).VisibleAfter)
+	})
+}
+
 func TestDispatcherRunsAgainAfterItWasStopped(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		dispatcher := dispatch.New(b.store, nothing, &dispatch.Options{Logger: quiet()})

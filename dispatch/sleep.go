@@ -12,6 +12,7 @@ import (
 // rows again sooner than briefest.
 const (
 	watchInterval = 15 * time.Millisecond
+	watchRetry    = time.Second // after an error of the watch
 	briefest      = time.Millisecond
 )
 
@@ -19,6 +20,9 @@ const (
 // instant, or the poll interval is over, or ctx ends. If rows were left for
 // their namespace's limit, a handler that ends ends it too.
 func (r *run) sleep(ctx context.Context, since time.Time, limited bool) {
+	if r.watch.open(ctx, r) {
+		return // it does not tell of what was committed since the claim and before it began
+	}
 	pause := r.opts.PollInterval
 	next, ok, err := r.store.NextVisibleAfter(ctx, since)
 	if err != nil && ctx.Err() == nil {
@@ -27,6 +31,9 @@ func (r *run) sleep(ctx context.Context, since time.Time, limited bool) {
 	if err == nil && ok {
 		pause = min(pause, max(next.Sub(r.opts.Now()), briefest))
 	}
+	if r.watch.failing() {
+		pause = min(pause, watchRetry)
+	}
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	var freed <-chan struct{}
@@ -34,7 +41,7 @@ func (r *run) sleep(ctx context.Context, since time.Time, limited bool) {
 		freed = r.freed
 	}
 	var tick <-chan time.Time
-	if r.watch.open(ctx, r) {
+	if r.watch.Watch != nil {
 		ticker := time.NewTicker(watchInterval)
 		defer ticker.Stop()
 		tick = ticker.C
@@ -62,10 +69,13 @@ type watch struct {
 	notBefore   time.Time
 }
 
-// open reports whether the watch can be asked.
+// failing reports whether there is no watch, but may be one later.
+func (w *watch) failing() bool { return w.Watch == nil && !w.unsupported }
+
+// open reports whether it has begun a watch.
 func (w *watch) open(ctx context.Context, r *run) bool {
-	if w.Watch != nil || w.unsupported || time.Now().Before(w.notBefore) {
-		return w.Watch != nil
+	if !w.failing() || time.Now().Before(w.notBefore) {
+		return false
 	}
 	opened, err := r.store.Watch(ctx)
 	switch {
@@ -98,7 +108,7 @@ func (w *watch) failed(ctx context.Context, r *run, err error) {
 		return
 	}
 	r.storeError("watch", err)
-	w.notBefore = time.Now().Add(r.opts.PollInterval)
+	w.notBefore = time.Now().Add(watchRetry)
 }
 
 func (w *watch) close() {

@@ -20,12 +20,25 @@ type task struct {
 	observed context.Context // what Observer.Started made of ctx: the handler's
 	start    time.Time
 
-	abandoned atomic.Bool // what the handler returns is of no more use
-	ended     atomic.Bool // the observer is told
+	decided   atomic.Pointer[decision] // what the handler's result asks for, once it has returned
+	abandoned atomic.Bool              // what the handler returns is of no more use
+	ended     atomic.Bool              // the observer is told
 }
+
+// decision is what is to become of a row.
+type decision struct {
+	outcome Outcome
+	store   func(context.Context) error // nil: nothing is to be stored
+	took    time.Duration               // by the handler
+	err     error                       // of the handler
+}
+
+// lost reports whether the claim is known to be lost.
+func (t *task) lost() bool { return errors.Is(context.Cause(t.ctx), outbox.ErrClaimLost) }
 
 // start runs a handler for each row.
 func (r *run) start(rows []outbox.Row) {
+	r.supersede(rows)
 	for _, row := range rows {
 		t := &task{row: row}
 		t.ctx, t.cancel = context.WithCancelCause(r.base)
@@ -56,7 +69,12 @@ func (r *run) work(t *task) {
 			err = &PanicError{Value: recover(), Stack: debug.Stack()}
 		}
 		stop()
-		r.end(t, r.settle(t, err), took, err)
+		outcome, store := r.decide(t, err)
+		d := &decision{outcome, store, took, err}
+		t.decided.Store(d)
+		if outcome, known := r.settle(t, d); known {
+			r.end(t, outcome, took, err)
+		}
 	}()
 	err = r.handler(ctx, t.row)
 	returned = true
@@ -78,28 +96,30 @@ func (r *run) end(t *task, outcome Outcome, took time.Duration, err error) {
 	}
 }
 
-// settle stores what err asks for, however often the store fails, until the
-// shutdown is over.
-func (r *run) settle(t *task, err error) Outcome {
-	outcome, store := r.decide(t, err)
+// settle stores what was decided, however often the store fails, until the
+// shutdown is over. It knows no outcome if abandon has taken that over.
+func (r *run) settle(t *task, d *decision) (outcome Outcome, known bool) {
+	if d.store == nil {
+		return d.outcome, true
+	}
 	trouble := pauses{first: 20 * time.Millisecond, longest: 5 * time.Second}
-	for store != nil && !t.abandoned.Load() {
-		problem := store(r.base)
+	for !t.abandoned.Load() {
+		problem := d.store(r.base)
 		switch {
 		case problem == nil:
-			r.logSettled(t.row, outcome, err)
-			return outcome
+			r.logSettled(t.row, d.outcome, d.err)
+			return d.outcome, true
 		case errors.Is(problem, outbox.ErrClaimLost):
 			r.opts.Logger.Warn("dispatch: claim lost", "dispatch_key", t.row.DispatchKey, "fence", t.row.Fence)
-			return Lost
+			return Lost, true
 		}
 		r.storeError("settle", problem)
 		if errors.Is(problem, outbox.ErrClosed) || errors.Is(problem, outbox.ErrInvalid) || r.base.Err() != nil {
-			return Unknown
+			return Unknown, true
 		}
 		trouble.wait(r.base)
 	}
-	return outcome
+	return Unknown, false
 }
 
 func (r *run) logSettled(row outbox.Row, outcome Outcome, err error) {
@@ -121,10 +141,10 @@ func (r *run) decide(t *task, err error) (Outcome, func(context.Context) error) 
 		retry     *retryError
 	)
 	switch {
-	case errors.Is(cause, outbox.ErrClaimLost):
-		return Lost, nil
-	case err == nil:
+	case err == nil: // also if the claim went stale: it counts as long as nobody has claimed the row anew
 		return Completed, func(ctx context.Context) error { return r.store.Complete(ctx, ref) }
+	case t.lost():
+		return Lost, nil
 	case errors.Is(err, Accepted):
 		return Deferred, nil
 	case errors.Is(cause, ErrShutdown):
@@ -153,18 +173,29 @@ func (r *run) giveBack(ctx context.Context, row outbox.Row) error {
 	if row.LastError != "" {
 		cause = errors.New(row.LastError)
 	}
-	return r.store.Retry(ctx, row.Ref(), row.Attempt, time.Time{}, cause)
+	return r.store.Retry(ctx, row.Ref(), row.Attempt, row.VisibleAfter, cause)
 }
 
-// abandon gives a row back whose handler does not return.
-func (r *run) abandon(ctx context.Context, t *task) {
+// abandon gives a row back whose handler does not return, or stores a last time
+// what it returned. It reports whether anything is left behind.
+func (r *run) abandon(ctx context.Context, t *task) (left bool) {
 	t.abandoned.Store(true)
-	outcome := Returned
-	if err := r.giveBack(ctx, t.row); err != nil {
-		r.storeError("give back", err)
-		outcome = Unknown
+	d := t.decided.Load()
+	if left = d == nil; left {
+		d = &decision{Returned, func(ctx context.Context) error { return r.giveBack(ctx, t.row) }, time.Since(t.start), ErrShutdown}
 	}
-	r.end(t, outcome, time.Since(t.start), ErrShutdown)
+	outcome := d.outcome
+	if d.store != nil {
+		switch err := d.store(ctx); {
+		case errors.Is(err, outbox.ErrClaimLost):
+			outcome = Lost
+		case err != nil:
+			r.storeError("settle", err)
+			outcome, left = Unknown, true
+		}
+	}
+	r.end(t, outcome, d.took, d.err)
+	return left
 }
 
 func jitter(most time.Duration) time.Duration { return rand.N(most + 1) }
