@@ -66,8 +66,7 @@
 // rows sooner. Package dispatch is such a loop.
 //
 // In WAL mode, reads take no lock that a writer would wait for. On an embedded
-// replica they read the local file and may lag behind the primary. Claims and
-// PendingRoutes do not:
+// replica they read the local file and may lag behind the primary. Claims do not:
 // one that finds nothing has asked the primary.
 //
 // # Instants

@@ -102,6 +102,9 @@ func newStore(db *sql.DB, opened target, opts *Options) *Store {
 	return s
 }
 
+// Now tells the time by the clock of the Store.
+func (s *Store) Now() time.Time { return s.now() }
+
 // Close makes every later call return ErrClosed, and closes the database if
 // Open opened it: an in-memory one is gone then. Calls under way end as they
 // would have. Closing again does nothing.

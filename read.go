@@ -156,10 +156,10 @@ func (s *Store) CountClaimedByNamespace(ctx context.Context, namespaces ...strin
 
 // PendingRoutes returns the routes that have at least one row to be claimed
 // now, sorted by namespace, task queue and node; nil if there is none. Whether a
-// workflow is held is not looked at. On an embedded replica it asks the primary, as a
-// claim does, so that a loop over routes is not blind to the rows of other nodes.
+// workflow is held is not looked at. On an embedded replica it reads the local
+// file, which a claim that finds nothing brings up to date.
 func (s *Store) PendingRoutes(ctx context.Context) ([]Scope, error) {
-	packed, err := look(ctx, s, "pending routes", func(tx Tx) ([]string, error) {
+	packed, err := read(ctx, s, "pending routes", func(tx Tx) ([]string, error) {
 		now, err := s.instant()
 		if err != nil {
 			return nil, err

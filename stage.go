@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 )
 
@@ -167,7 +168,8 @@ func statementBatches(ctx context.Context, rows []stagedRow, fn func([]stagedRow
 func (s *Store) appendRows(ctx context.Context, tx Tx, now string, rows []stagedRow) (duplicates []string, err error) {
 	err = statementBatches(ctx, rows, func(batch []stagedRow) error {
 		if !s.deaf() {
-			if stored, err := insertNew(ctx, tx, now, batch); err != nil || stored {
+			stored, known, err := insertNew(ctx, tx, now, batch)
+			if duplicates = append(duplicates, known...); err != nil || stored {
 				return err
 			}
 		}
@@ -194,29 +196,50 @@ func (s *Store) appendRows(ctx context.Context, tx Tx, now string, rows []staged
 // conflict clause and without returning anything an INSERT costs a third less.
 // It reports false, with nothing stored, if a key is taken, and for large
 // payloads, which need the ids. Not for servers: a second try would cost requests.
-func insertNew(ctx context.Context, tx Tx, now string, rows []stagedRow) (stored bool, err error) {
+// Rows that are known although the statement did not fail were dropped by a
+// trigger of the host's.
+func insertNew(ctx context.Context, tx Tx, now string, rows []stagedRow) (stored bool, known []string, err error) {
 	for i := range rows {
 		if rows[i].large() {
-			return false, nil
+			return false, nil, nil
 		}
 	}
 	statement, args := insertStatement(rows, now)
 	result, err := tx.ExecContext(ctx, statement, args...)
 	if isTaken(err) {
-		return false, nil
+		return false, nil, nil
 	}
 	if err != nil {
-		return false, err
+		return false, nil, err
 	}
-	if n, err := result.RowsAffected(); err == nil && n == int64(len(rows)) {
-		return true, nil
+	n, err := result.RowsAffected()
+	if err != nil || n == int64(len(rows)) {
+		return true, nil, err
+	}
+	newest := int64(math.MaxInt64) // of the rows that were there before
+	if n > 0 {
+		last, err := result.LastInsertId() // ids of one statement follow each other
+		if err != nil {
+			return false, nil, err
+		}
+		newest = last - n
 	}
 	keys := make([]string, len(rows))
 	for i := range rows {
 		keys[i] = rows[i].DispatchKey
 	}
-	return true, checkKnown(ctx, tx, keys)
+	known, err = queryTexts(ctx, tx, keysThatWereThere, encodeJSON(keys), newest)
+	if err == nil && len(known)+int(n) < len(keys) {
+		err = errNotStored
+	}
+	return true, known, err
 }
+
+// errNotStored is for what a trigger of the host's drops without a word.
+var errNotStored = errors.New("a row was not stored, though its key is free")
+
+const keysThatWereThere = `SELECT CAST(given.value AS BLOB) FROM json_each(?1) AS given CROSS JOIN outbox INDEXED BY outbox_key
+ON outbox.dispatch_key = given.value WHERE outbox.id <= ?2 ORDER BY given.key`
 
 // checkKnown makes sure that rows which were passed over are there: a trigger of
 // the host's may also drop a row without a word.
@@ -224,7 +247,7 @@ func checkKnown(ctx context.Context, tx Tx, keys []string) error {
 	for batch := range argumentBatches(keys, func(key string) int { return len(key) }) {
 		n, err := countRows(ctx, tx, keysThatAreThere, encodeJSON(batch))
 		if err == nil && n < len(batch) {
-			err = errors.New("a row was not stored, though its key is free")
+			err = errNotStored
 		}
 		if err != nil {
 			return err

@@ -96,11 +96,11 @@ func (s *Store) transition(ctx context.Context, change transition, refs []Ref) e
 		return err
 	}
 	work := &settling{store: s, change: change, refs: refs}
+	if change.to == Pending {
+		defer s.staged()
+	}
 	if err := writeMerged(ctx, s, change.op, len(refs), work); err != nil {
 		return err
-	}
-	if change.to == Pending {
-		s.staged()
 	}
 	return work.claimLost()
 }

@@ -31,7 +31,7 @@ func New(store *outbox.Store, handler Handler, opts *Options) *Dispatcher {
 	return &Dispatcher{
 		store:    store,
 		handler:  handler,
-		opts:     opts.withDefaults(),
+		opts:     opts.withDefaults(store),
 		observer: opts.Observer.withDefaults(),
 		wake:     make(chan struct{}, 1),
 	}

@@ -19,7 +19,8 @@ type Handler func(ctx context.Context, row outbox.Row) error
 
 // Options configures a Dispatcher. A nil *Options means the zero value, which is
 // good for production on one machine. Where zero means a default, so does any
-// negative value.
+// negative value. Its functions may be called from several goroutines at once,
+// and must not panic: of a handler alone a panic is an error.
 type Options struct {
 	// Scopes are the routes to claim, taken in turn, a few rows of each. Nil:
 	// whatever is due, the longest due first and whatever node it is pinned to;
@@ -103,8 +104,8 @@ type Options struct {
 	// warnings, and other outcomes as debug messages. Nil: slog.Default().
 	Logger *slog.Logger
 
-	// Now is the clock that instants are computed with. It should be the
-	// Store's. Nil: time.Now.
+	// Now is the clock that instants are computed with. It must not differ
+	// from the Store's by much: claims are told stale by it. Nil: Store.Now.
 	Now func() time.Time
 }
 
@@ -128,7 +129,7 @@ func Exponential(first, longest time.Duration) func(attempt uint32) time.Duratio
 	}
 }
 
-func (o Options) withDefaults() Options {
+func (o Options) withDefaults(store *outbox.Store) Options {
 	setDefault(&o.Concurrency, 32)
 	setDefault(&o.MaxClaims, 20)
 	setDefault(&o.PollInterval, time.Second)
@@ -148,7 +149,7 @@ func (o Options) withDefaults() Options {
 		o.Logger = slog.Default()
 	}
 	if o.Now == nil {
-		o.Now = time.Now
+		o.Now = store.Now
 	}
 	o.AllRoutes = o.Scopes == nil && (o.AllRoutes || o.MaxPerNamespace != nil)
 	return o

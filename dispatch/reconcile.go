@@ -53,13 +53,21 @@ func (r *run) settleEnded(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	failed := 0
 	for _, workflow := range workflows {
-		if _, err := r.settleIfEnded(ctx, workflow); err != nil {
-			return err
+		if _, problem := r.settleIfEnded(ctx, workflow); problem != nil {
+			err = problem // which spares the others no question
+			failed++
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
 		}
 	}
-	r.asked = true
-	return nil
+	r.asked = failed == 0
+	if failed > 1 {
+		err = fmt.Errorf("%w, and so of %d others", err, failed-1)
+	}
+	return err
 }
 
 func (r *run) settleIfEnded(ctx context.Context, workflow uuid.UUID) (ended bool, err error) {

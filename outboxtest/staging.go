@@ -110,6 +110,17 @@ var stagingRules = []rule{
 		require.Error(s.t, err)
 		require.Equal(s.t, s.keys(0), keysOf(s.rows()))
 	}},
+	{"a row that a trigger drops because its key is known is a duplicate", func(s *suite) {
+		s.exec(`CREATE TRIGGER dropper BEFORE INSERT ON outbox
+			WHEN EXISTS (SELECT 1 FROM outbox WHERE dispatch_key = NEW.dispatch_key) BEGIN SELECT RAISE(IGNORE); END`)
+		s.stage(s.row(1))
+		for _, want := range [][]string{s.keys(1), s.keys(0, 1, 2)} {
+			duplicates, err := s.Append(s.ctx, s.row(0), s.row(1), s.row(2))
+			require.NoError(s.t, err)
+			require.Equal(s.t, want, duplicates)
+		}
+		require.ElementsMatch(s.t, s.keys(0, 1, 2), keysOf(s.rows()))
+	}},
 	{"a row that a trigger keeps as it was is never said to be rearmed", func(s *suite) {
 		s.stageN(2)
 		s.claim(2)
