@@ -132,7 +132,19 @@ func workAndNote(t testing.TB, store *outbox.Store, random *rand.Rand, d *disk) 
 		digests, ends = append(digests, digest(t, store)), append(ends, d.length())
 	}
 	note()
-	for range 100 {
+	for i := range 100 {
+		if i%5 == 0 { // makes the log long, and goes again
+			ballast := uuid.New()
+			_, err := store.Append(ctx, row(ballast, 0, 1_200_000))
+			require.NoError(t, err)
+			note()
+			_, err = store.SettleWorkflow(ctx, ballast)
+			require.NoError(t, err)
+			note()
+			_, err = store.Purge(ctx, time.Now().Add(time.Hour), 100)
+			require.NoError(t, err)
+			note()
+		}
 		workflow := uuid.New()
 		var rows []outbox.Row
 		for i := range 1 + random.IntN(6) {
@@ -150,11 +162,6 @@ func workAndNote(t testing.TB, store *outbox.Store, random *rand.Rand, d *disk) 
 		}
 		require.NoError(t, store.Complete(ctx, refs...))
 		note()
-		if random.IntN(10) == 0 {
-			_, err = store.Purge(ctx, time.Now().Add(time.Hour), 100)
-			require.NoError(t, err)
-			note()
-		}
 	}
 	return digests, ends
 }
