@@ -16,9 +16,10 @@ type subscribers struct {
 
 // Subscribe returns a channel that gets a value after this Store has committed
 // something that may let a row be claimed: Append, Rearm, RearmStale, Requeue,
-// Retry, and an Update with AppendTx or RearmTx in it. Values that nobody has received yet are one: a receiver
-// looks for rows after each, and misses none that was there before it. The
-// channel is never closed. Call cancel to be told no more.
+// Retry, and an Update with AppendTx or RearmTx in it. Values that nobody has
+// received yet are one: a receiver looks for rows after each, and misses none
+// that was there before it. The channel is never closed. Call cancel to be told
+// no more.
 //
 // Commits of other Stores, of other processes and of the host's own transactions
 // are not among them; see Watch.
@@ -78,8 +79,9 @@ type watchedConn interface {
 
 // Watch starts to watch the database. It returns errors.ErrUnsupported, wrapped,
 // if that cannot be done: on a server, in memory, and on a pool of the host's
-// whose limit would leave the Store no connection beside its watches. On an embedded replica it sees no more than the
-// local file. Close the Watch before the Store.
+// whose limit would leave the Store no connection beside its watches. On an
+// embedded replica it sees no more than the local file. Close the Watch before
+// the Store.
 func (s *Store) Watch(ctx context.Context) (*Watch, error) {
 	if err := s.admit(ctx); err != nil {
 		return nil, err

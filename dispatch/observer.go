@@ -43,7 +43,7 @@ const (
 	Deferred  Outcome = "accepted"  // claimed still: completed later, by key
 	Returned  Outcome = "returned"  // pending again, no attempt spent
 	Cancelled Outcome = "cancelled" // its workflow has ended
-	Lost      Outcome = "lost"      // the claim was another's, or the row settled, when the handler returned
+	Lost      Outcome = "lost"      // the claim was, so what the handler returned is dropped
 	Unknown   Outcome = "unknown"   // not stored before the shutdown was over; the claim goes stale
 )
 

@@ -141,10 +141,10 @@ func (r *run) decide(t *task, err error) (Outcome, func(context.Context) error) 
 		retry     *retryError
 	)
 	switch {
-	case err == nil: // also if the claim went stale: it counts as long as nobody has claimed the row anew
-		return Completed, func(ctx context.Context) error { return r.store.Complete(ctx, ref) }
 	case t.lost():
 		return Lost, nil
+	case err == nil:
+		return Completed, func(ctx context.Context) error { return r.store.Complete(ctx, ref) }
 	case errors.Is(err, Accepted):
 		return Deferred, nil
 	case errors.Is(cause, ErrShutdown):
