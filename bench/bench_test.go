@@ -1,10 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"encoding/xml"
-	"errors"
-	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -58,32 +58,29 @@ func TestQuickRunMeasuresEverySystem(t *testing.T) {
 	if err != nil || len(written) != len(measured) {
 		t.Errorf("%d measurements were written of %d: %v", len(written), len(measured), err)
 	}
-	requireXML(t, o.chart)
+	requireChart(t, o.chart)
 }
 
-func requireXML(t testing.TB, name string) {
+// requireChart wants a line for each system, and numbers where they belong.
+func requireChart(t testing.TB, name string) {
 	t.Helper()
-	file, err := os.Open(name)
+	content, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer file.Close()
-	decoder := xml.NewDecoder(file)
-	lines := 0
-	for {
-		token, err := decoder.Token()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if start, ok := token.(xml.StartElement); ok && start.Name.Local == "polyline" {
-			lines++
-		}
+	var svg struct {
+		Lines []struct{} `xml:"polyline"`
 	}
-	if want := 1 + len(others); lines != want {
-		t.Errorf("the chart has %d lines and should have %d", lines, want)
+	if err := xml.Unmarshal(content, &svg); err != nil {
+		t.Fatal(err)
+	}
+	if want := 1 + len(others); len(svg.Lines) != want {
+		t.Errorf("the chart has %d lines and should have %d", len(svg.Lines), want)
+	}
+	for _, wrong := range []string{"%!", "NaN", "Inf"} {
+		if bytes.Contains(content, []byte(wrong)) {
+			t.Errorf("the chart has a %s in it", wrong)
+		}
 	}
 }
 
@@ -114,6 +111,17 @@ func TestLeadIsAboveOneWhereWeAreBetter(t *testing.T) {
 	for _, figure := range []string{"rows/s", "claim ms"} {
 		if lead, ok := r.lead("m", goqite, figure); !ok || lead != 4 {
 			t.Errorf("the lead in %s is %v, %t and should be 4", figure, lead, ok)
+		}
+	}
+}
+
+func TestLabelsOfTheChartDoNotCoverEachOther(t *testing.T) {
+	labels := []float64{100.1, 100.1, 90.3, 300, 107.7}
+	spread(labels)
+	want := []float64{106.3, 122.3, 90.3, 300, 138.3}
+	for i := range labels {
+		if math.Abs(labels[i]-want[i]) > 0.01 {
+			t.Fatalf("the labels are at %v and should be at %v", labels, want)
 		}
 	}
 }

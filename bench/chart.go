@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -116,15 +118,12 @@ func draw(lines []line, low, high float64) []byte {
 
 // spread moves labels down until none covers another.
 func spread(labels []float64) {
-	for moved := true; moved; {
-		moved = false
-		for i := range labels {
-			for j := range labels {
-				if apart := labels[j] - labels[i]; i != j && apart >= 0 && apart < labelHeight && (apart > 0 || i < j) {
-					labels[j] = labels[i] + labelHeight
-					moved = true
-				}
-			}
-		}
+	downwards := make([]int, len(labels))
+	for i := range downwards {
+		downwards[i] = i
+	}
+	slices.SortStableFunc(downwards, func(i, j int) int { return cmp.Compare(labels[i], labels[j]) })
+	for n, i := range downwards[1:] {
+		labels[i] = max(labels[i], labels[downwards[n]]+labelHeight)
 	}
 }

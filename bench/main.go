@@ -15,6 +15,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -84,9 +85,11 @@ func run(ctx context.Context, o options, out io.Writer) (results, error) {
 			continue
 		}
 		fmt.Fprintln(o.progress, m.name)
-		if measured[m.name], err = programs.measure(ctx, m, o.rounds); err != nil {
-			return nil, fmt.Errorf("%s: %w", m.name, err)
+		figures, err := programs.measure(ctx, m, o.rounds)
+		if err != nil { // what is measured already took its time: it is not thrown away
+			return measured, errors.Join(fmt.Errorf("%s: %w", m.name, err), measured.report(o, out))
 		}
+		measured[m.name] = figures
 	}
 	return measured, measured.report(o, out)
 }

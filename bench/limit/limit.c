@@ -188,7 +188,7 @@ void fill(int rows, int delay)
 {
 	for (int done = 0; done < rows;) {
 		step(begin);
-		for (int n = 0; n < 10 && done < rows; n++) {
+		for (int n = 0; n < 100 && done < rows; n++) {
 			int batch = rows - done < 100 ? rows - done : 100;
 			append(batch, delay, 0);
 			done += batch;

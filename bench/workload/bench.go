@@ -90,9 +90,10 @@ func (b *bench) onNew(ctx context.Context, measure func(context.Context, Queue, 
 	return figures, errors.Join(err, q.Close(), os.RemoveAll(filepath.Dir(path)))
 }
 
-// fill appends rows in workflows of 100.
+// fill appends rows in workflows of 100. Many of them share a transaction, so
+// that a large backlog takes minutes and not hours.
 func (b *bench) fill(ctx context.Context, q Queue, rows int, delay time.Duration) error {
-	const workflow, transaction = 100, 1000
+	const workflow, transaction = 100, 10_000
 	for rows > 0 {
 		var batch []Row
 		for len(batch) < min(rows, transaction) {
