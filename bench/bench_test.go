@@ -37,8 +37,8 @@ func TestQuickRunMeasuresEverySystem(t *testing.T) {
 			}
 		}
 		for _, figure := range m.shown {
-			if _, ok := measured.of(m.name, ours, figure.name); !ok {
-				t.Errorf("%s: outbox has no %s", m.name, figure.name)
+			if _, ok := measured.of(m.name, m.systems[0], figure.name); !ok {
+				t.Errorf("%s: %s has no %s", m.name, m.systems[0], figure.name)
 			}
 			if !strings.Contains(table.String(), "| "+m.name+" | "+figure.text+" |") {
 				t.Errorf("%s: the table has no %s", m.name, figure.text)
