@@ -62,6 +62,7 @@ type PanicError struct {
 	Stack []byte
 }
 
+// Error is the value and the stack.
 func (e *PanicError) Error() string {
 	if e.Value == nil {
 		return fmt.Sprintf("dispatch: the handler ended its goroutine\n\n%s", e.Stack)
