@@ -14,6 +14,7 @@ import (
 // Handler handles a claimed row. Its context ends when the claim is lost, when
 // Options.HandlerTimeout is over, or when a shutdown has waited long enough;
 // context.Cause tells which (outbox.ErrClaimLost, ErrHandlerTimeout, ErrShutdown).
+// It ends, too, once the row is settled: what goes on after Accepted needs another.
 // The row, its payload included, is the handler's own.
 type Handler func(ctx context.Context, row outbox.Row) error
 
