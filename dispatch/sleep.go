@@ -11,7 +11,7 @@ import (
 // How the loop sleeps: it asks the watch this often, and in no case looks for
 // rows again sooner than briefest.
 const (
-	watchInterval = 15 * time.Millisecond
+	watchInterval = 10 * time.Millisecond
 	watchRetry    = time.Second // after an error of the watch
 	briefest      = time.Millisecond
 )
