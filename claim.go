@@ -3,11 +3,11 @@ package outbox
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"maps"
 	"slices"
 	"strings"
 
+	"example.com/outbox/internal/engine"
 	"github.com/google/uuid"
 )
 
@@ -82,13 +82,13 @@ func (chosen selection) bind(now string, limit int) []any {
 // never steps over rows that it may not take; what is sorted are the two arms,
 // each no longer than the limit.
 const (
-	selectDue = `SELECT id FROM outbox INDEXED BY outbox_due WHERE ` + pendingAndDue
+	selectDue = `SELECT id FROM main.outbox INDEXED BY outbox_due WHERE ` + pendingAndDue
 	notHeld   = ` AND workflow_id NOT IN (SELECT value FROM json_each(?5))`
 	inOrder   = ` ORDER BY visible_after, dispatch_key LIMIT ?2`
 
 	pendingAndDue = `status = 'pending' AND visible_after <= ?1 AND (visible_after, dispatch_key) >= (?3, ?4)`
 
-	scopedFrom = `SELECT id, visible_after, dispatch_key FROM outbox INDEXED BY outbox_route
+	scopedFrom = `SELECT id, visible_after, dispatch_key FROM main.outbox INDEXED BY outbox_route
 	WHERE ` + pendingAndDue + ` AND namespace = ?5 AND task_queue = ?6 AND node `
 	scopedNotHeld = ` AND workflow_id NOT IN (SELECT value FROM json_each(?8))`
 
@@ -104,41 +104,38 @@ const (
 // claim looks first, outside the write lock, whether anything is due, and then
 // starts where it found something, so that the rows of held workflows in front
 // are passed over once. What is staged before that place in between was staged
-// after the look. On a busy server it does not look.
+// after the look. Where a look costs as much as a claim, it is left out as long
+// as claims find rows, or travels with the claim.
 func (s *Store) claim(ctx context.Context, limit int, chosen selection) ([]Row, error) {
 	if err := checkLimit(limit); err != nil || limit == 0 {
 		return nil, err
 	}
-	// On a server the look costs two requests, and a claim without it four: it
-	// is left out while there is work.
-	if s.opened != serverDatabase || s.idle.Load() {
+	if can := s.db.Can(ctx); can.Look || s.idle.Load() && !can.Batch {
 		first, due, err := s.firstDue(ctx, chosen)
 		if err != nil || !due {
 			return nil, err
 		}
 		chosen.first = first
 	}
-	rows, err := write(ctx, s, "claim", limit, func(tx Tx, now string) (claimedRows, error) {
-		return claimRows(ctx, tx, now, limit, chosen)
-	})
-	if err != nil {
+	work := &claiming{selection: chosen, limit: limit}
+	if err := s.write(ctx, alone, false, work.call()); err != nil {
 		return nil, err
 	}
-	s.idle.Store(len(rows.claimed) == 0)
-	for _, row := range rows.dead {
+	s.idle.Store(len(work.claimed) == 0)
+	for _, row := range work.dead {
 		s.logger.WarnContext(ctx, "outbox: row cannot be decoded and is a dead letter now",
 			"id", row.ID, "dispatch_key", row.DispatchKey, "reason", row.defect)
 	}
-	return rowsOf(rows.claimed), nil
+	return rowsOf(work.claimed), nil
 }
 
 func (s *Store) firstDue(ctx context.Context, chosen selection) (first position, due bool, err error) {
-	found, err := look(ctx, s, "claim", func(tx Tx) ([]string, error) {
+	found, err := engine.Look(ctx, s.db, "claim", func(tx engine.Tx) ([]string, error) {
 		now, err := s.instant()
 		if err != nil {
 			return nil, err
 		}
-		return queryTexts(ctx, tx, `SELECT CAST(visible_after || char(0) || dispatch_key AS BLOB) FROM outbox WHERE id = (`+chosen.query+`)`,
+		return engine.Texts(ctx, tx, `SELECT CAST(visible_after || char(0) || dispatch_key AS BLOB) FROM main.outbox WHERE id = (`+chosen.query+`)`,
 			chosen.bind(now, 1)...)
 	})
 	if err != nil || len(found) == 0 {
@@ -151,45 +148,91 @@ func (s *Store) firstDue(ctx context.Context, chosen selection) (first position,
 	return first, true, nil
 }
 
-// claimedRows is what a claim did: rows to hand out, and rows that could not be
-// decoded.
-type claimedRows struct{ claimed, dead []storedRow }
+// claiming is the work of a claim.
+type claiming struct {
+	selection
+	limit int
 
-// claimSelected leaves a fence that is no integer as it is, to be found out.
-const claimSelected = `UPDATE outbox SET status = 'claimed', claimed_at = ?1,
-	fence = CASE typeof(fence) WHEN 'integer' THEN fence + 1 ELSE fence END WHERE id IN (`
+	returned      []storedRow // by the statement that claims, yet to be looked at
+	claimed, dead []storedRow // the outcome: rows to hand out, and rows that could not be decoded
+}
 
-// claimRows claims until limit is reached or nothing is left. Undecodable rows
-// are dead letters at once, and others are claimed in their place.
-func claimRows(ctx context.Context, tx Tx, now string, limit int, chosen selection) (claimedRows, error) {
-	var claimed, dead []storedRow
+func (c *claiming) call() *engine.Call {
+	return &engine.Call{
+		Op: "claim", Weight: c.limit,
+		Plan: func(now string, _ engine.Abilities) []engine.Statement {
+			c.returned, c.claimed, c.dead = nil, nil, nil
+			return []engine.Statement{c.statement(now)}
+		},
+		Then: c.conclude,
+		Idle: func(now string) *engine.Statement {
+			return &engine.Statement{
+				Query: `SELECT CASE WHEN NOT EXISTS (` + c.query + `) THEN ` + engine.Fail + ` END`,
+				Args:  c.bind(now, 1),
+			}
+		},
+	}
+}
+
+// statement claims as many rows as are missing.
+func (c *claiming) statement(now string) engine.Statement {
+	return engine.Statement{
+		Query: `UPDATE main.outbox SET ` + setClaimed + ` WHERE id IN (` + c.query + `) RETURNING ` + returnedRow,
+		Args:  c.bind(now, c.limit-len(c.claimed)),
+		Row:   collect(&c.returned),
+	}
+}
+
+// conclude claims until the limit is reached or nothing is left. Undecodable
+// rows are dead letters at once, and others are claimed in their place.
+func (c *claiming) conclude(ctx context.Context, tx engine.Tx, now string) error {
 	for {
-		good, bad, err := decodedRows(ctx, tx, claimSelected+chosen.query+`) RETURNING `+returnedRow,
-			chosen.bind(now, limit-len(claimed)))
+		good, bad, err := sortOut(ctx, tx, c.returned)
 		if err != nil {
-			return claimedRows{}, err
+			return err
 		}
-		claimed = append(claimed, good...)
+		c.returned = nil
+		c.claimed = append(c.claimed, good...)
 		if len(bad) == 0 {
 			break
 		}
-		dead = append(dead, bad...)
+		c.dead = append(c.dead, bad...)
 		if err := deadLetterRows(ctx, tx, now, bad); err != nil {
-			return claimedRows{}, err
+			return err
 		}
-		if len(claimed) < limit { // there may be more where these came from
-			more, err := deadLetterDamaged(ctx, tx, now, chosen)
-			if err != nil {
-				return claimedRows{}, err
-			}
-			dead = append(dead, more...)
+		if len(c.claimed) == c.limit {
+			break
+		}
+		more, err := deadLetterDamaged(ctx, tx, now, c.selection) // there may be more where these came from
+		if err != nil {
+			return err
+		}
+		c.dead = append(c.dead, more...)
+		if err := engine.Run(ctx, tx, c.statement(now)); err != nil {
+			return err
 		}
 	}
 	// RETURNING promises no order.
-	slices.SortFunc(claimed, func(a, b storedRow) int {
+	slices.SortFunc(c.claimed, func(a, b storedRow) int {
 		return cmp.Or(a.VisibleAfter.Compare(b.VisibleAfter), strings.Compare(a.DispatchKey, b.DispatchKey))
 	})
-	return claimedRows{claimed, dead}, nil
+	return nil
+}
+
+// sortOut fetches the payloads that rows lack, and tells the rows that can be
+// decoded from those that cannot.
+func sortOut(ctx context.Context, tx engine.Tx, rows []storedRow) (good, bad []storedRow, err error) {
+	if err := selectPayloads(ctx, tx, rows); err != nil {
+		return nil, nil, err
+	}
+	for _, row := range rows {
+		if row.check() != nil {
+			bad = append(bad, row)
+		} else {
+			good = append(good, row)
+		}
+	}
+	return good, bad, nil
 }
 
 // idsPerStatement bounds a list of ids.
@@ -198,17 +241,17 @@ const idsPerStatement = 1000
 // payloadsByID returns payloads, by id, until they are more than a portion
 // together. Those that are missing it leaves out.
 const payloadsByID = `WITH size (id, bytes) AS (
-	SELECT outbox.id, ifnull(length(input), length(data)) FROM outbox LEFT JOIN outbox_payload ON outbox_payload.id = outbox.id
+	SELECT outbox.id, ifnull(length(input), length(data)) FROM main.outbox LEFT JOIN main.outbox_payload ON outbox_payload.id = outbox.id
 	WHERE outbox.id IN (SELECT value FROM json_each(?1))
 ), place (id, before) AS (SELECT id, sum(bytes) OVER (ORDER BY id) - bytes FROM size WHERE bytes IS NOT NULL)
-SELECT outbox.id, ` + payloadColumn + ` FROM place CROSS JOIN outbox ON outbox.id = place.id WHERE before < ?2`
+SELECT outbox.id, ` + payloadColumn + ` FROM place CROSS JOIN main.outbox ON outbox.id = place.id WHERE before < ?2`
 
 // payloadPortion is about how many bytes of payloads are fetched at once: an
 // answer of a server holds these and the largest payload.
 const payloadPortion = 4 << 20
 
 // selectPayloads fetches the payloads that RETURNING left out.
-func selectPayloads(ctx context.Context, tx Tx, rows []storedRow) error {
+func selectPayloads(ctx context.Context, tx engine.Tx, rows []storedRow) error {
 	unread := make(map[int64]*storedRow)
 	for i := range rows {
 		if rows[i].unread {
@@ -218,7 +261,7 @@ func selectPayloads(ctx context.Context, tx Tx, rows []storedRow) error {
 	for ids := range slices.Chunk(slices.Sorted(maps.Keys(unread)), idsPerStatement) {
 		for portion := -1; len(ids) > 0 && portion != 0; {
 			portion = 0
-			err := query(ctx, tx, payloadsByID, []any{encodeJSON(ids), payloadPortion}, func(found *sql.Rows) error {
+			err := engine.Query(ctx, tx, payloadsByID, []any{encodeJSON(ids), payloadPortion}, func(found engine.Row) error {
 				var (
 					id   int64
 					data []byte
@@ -237,32 +280,4 @@ func selectPayloads(ctx context.Context, tx Tx, rows []storedRow) error {
 		}
 	}
 	return nil
-}
-
-// decodedRows runs a query for returnedRow, fetches what payloads that leaves
-// out, and tells the rows that can be decoded from those that cannot.
-func decodedRows(ctx context.Context, tx Tx, text string, args []any) (good, bad []storedRow, err error) {
-	rows, err := queryRows(ctx, tx, text, args...)
-	if err != nil {
-		return nil, nil, err
-	}
-	if err := selectPayloads(ctx, tx, rows); err != nil {
-		return nil, nil, err
-	}
-	for _, row := range rows {
-		if row.check() != nil {
-			bad = append(bad, row)
-		} else {
-			good = append(good, row)
-		}
-	}
-	return good, bad, nil
-}
-
-// Extend sets ClaimedAt of rows that are claimed to now: the heartbeat of a
-// long job. A fenced ref whose row is no longer claimed with that fence is lost
-// (ClaimLostError, after the others were extended), also one that RearmStale
-// took back, although that can still be completed.
-func (s *Store) Extend(ctx context.Context, refs ...Ref) error {
-	return s.transition(ctx, extend, refs)
 }

@@ -7,12 +7,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
 
+	"example.com/outbox/internal/engine"
 	"github.com/google/uuid"
 )
 
@@ -23,72 +25,96 @@ const (
 	inlineLimitSQL = "1024"
 )
 
-// packedStart and packedEnd, with a condition between them, read the columns of
-// a row, but for its payload, as one blob: drivers charge for every value, and
-// try to read every text as an instant ("2024-01-01" would come back as a
-// time.Time). No stored text holds a NUL, so NULs can part the fields; free
-// texts come last, so that one that does hold a NUL spoils few others.
+// A row is read as two values: its columns packed into one blob, and its payload.
+// Drivers charge for every value, and try to read every text as an instant
+// ("2024-01-01" would come back as a time.Time). No stored text holds a NUL, so
+// NULs part the fields; free texts come last, so that one that does hold a NUL
+// spoils few others.
 //
 // SQLite takes a third of a small claim to compile what is returned, so this is
 // as short as it can be: one call of concat_ws rather than a chain of ||. That
 // passes over NULL, and in some versions over empty texts, hence the "=" in
-// front of a text and the "-" in the place of none.
+// front of a free text and the "-" in the place of none.
 //
-// The first field is 1 if a column holds a blob that should be a text or a
-// number: a blob sorts after those. A text where a number should be shows when it
-// is decoded.
-const (
-	packedStart = `CAST(concat_ws(char(0), ifnull(max(dispatch_key, workflow_id, ordinal, activity_type, attempt, fence, namespace, task_queue,
-		ifnull(run_id, ''), ifnull(node, ''), ifnull(content_type, '')) >= x'', 1), `
-
-	packedEnd = `, id, ordinal, status, attempt, fence, visible_after, ifnull(claimed_at, '-'), created_at, ifnull(finished_at, '-'),
-	content_type IS NULL, '=' || dispatch_key, '=' || workflow_id, ifnull('=' || run_id, '-'), '=' || namespace, '=' || task_queue,
-	ifnull('=' || node, '-'), '=' || activity_type, ifnull('=' || content_type, '-'), ifnull('=' || last_error, '-')) AS BLOB)`
-)
-
-// A row is read as two values: the packed columns and the payload. The condition
-// among the former is whether the payload is still to be fetched, or missing:
-// SQL tells, since a driver may read an empty blob as nil.
-const (
+// In front of the columns are
+//   - whether a column holds a blob that should be a text or a number: a blob
+//     sorts after those (a text where a number should be shows when it is decoded);
+//   - whether the payload is still to be fetched, or missing: SQL tells, since a
+//     driver may read an empty blob as nil;
+//   - the id;
+//
+// and between those that are not free and those that are is whether the payload
+// is a legacy envelope.
+var (
 	// returnedRow is for RETURNING, which builds one record a row: there a
 	// payload of nearly the largest size would make the record too large for
-	// a server. It leaves out large payloads, for selectPayloads to fetch.
-	returnedRow = packedStart + `input IS NULL OR length(input) > ` + inlineLimitSQL + packedEnd + `,
+	// a server. It leaves out large payloads, for payloadsByID to fetch.
+	returnedRow = packed(`input IS NULL OR length(input) > `+inlineLimitSQL) + `,
 	CASE WHEN length(input) <= ` + inlineLimitSQL + ` THEN CAST(input AS BLOB) END`
 
 	// selectedRow is for a SELECT without a sorter: it has every payload.
-	selectedRow = packedStart + `input IS NULL AND NOT EXISTS (SELECT 1 FROM outbox_payload WHERE outbox_payload.id = outbox.id)` + packedEnd + `,
+	selectedRow = packed(`input IS NULL AND NOT EXISTS (SELECT 1 FROM main.outbox_payload WHERE outbox_payload.id = outbox.id)`) + `,
 	` + payloadColumn
 
-	payloadColumn = `CASE WHEN input IS NULL THEN (SELECT data FROM outbox_payload WHERE outbox_payload.id = outbox.id)
-	ELSE CAST(input AS BLOB) END`
+	// bareRow has no payload.
+	bareRow = packed(`1`) + `, NULL`
 )
 
-// Positions in the packed columns.
+const payloadColumn = `CASE WHEN input IS NULL THEN (SELECT data FROM main.outbox_payload WHERE outbox_payload.id = outbox.id)
+	ELSE CAST(input AS BLOB) END`
+
+// packedColumns are the columns in the order in which they are packed, and
+// firstFree is the position of the first free one.
+var packedColumns, firstFree = func() (list []column, firstFree int) {
+	var free []column
+	for _, column := range columns {
+		switch {
+		case column.read == nil:
+		case column.free:
+			free = append(free, column)
+		default:
+			list = append(list, column)
+		}
+	}
+	return append(list, free...), len(list)
+}()
+
+// Positions of the fields that are no columns.
 const (
 	fieldMistyped = iota
 	fieldUnread
 	fieldID
-	fieldOrdinal
-	fieldStatus
-	fieldAttempt
-	fieldFence
-	fieldVisibleAfter
-	fieldClaimedAt
-	fieldCreatedAt
-	fieldFinishedAt
-	fieldEnveloped
-	fieldDispatchKey
-	fieldWorkflowID
-	fieldRunID
-	fieldNamespace
-	fieldTaskQueue
-	fieldNode
-	fieldActivityType
-	fieldContentType
-	fieldLastError
-	fieldCount
+	fieldsInFront
 )
+
+// packed returns the SQL for a packed row. unread is the condition under which
+// its payload has yet to be read.
+func packed(unread string) string {
+	var loose []string
+	fields := []string{"", unread, "id"}
+	for i, column := range packedColumns {
+		name, orElse := column.name, "'-'"
+		if !column.checked {
+			text := name
+			if column.null {
+				text = "ifnull(" + name + ", '')"
+			}
+			loose = append(loose, text)
+		}
+		if i == firstFree {
+			fields = append(fields, "content_type IS NULL")
+		}
+		if column.free {
+			name = "'=' || " + name
+		}
+		if column.null {
+			name = "ifnull(" + name + ", " + orElse + ")"
+		}
+		fields = append(fields, name)
+	}
+	fields[fieldMistyped] = "ifnull(max(" + strings.Join(loose, ", ") + ") >= x'', 1)"
+	return "CAST(concat_ws(char(0), " + strings.Join(fields, ", ") + ") AS BLOB)"
+}
 
 // storedRow is a row as it was read. A row that cannot be decoded has a defect
 // and only the fields that could be read.
@@ -99,20 +125,25 @@ type storedRow struct {
 	defect    error
 }
 
-// queryRows runs a query for returnedRow or selectedRow.
-func queryRows(ctx context.Context, tx Tx, text string, args ...any) ([]storedRow, error) {
-	var list []storedRow
-	err := query(ctx, tx, text, args, func(rows *sql.Rows) error {
+// collect returns what a statement for returnedRow or selectedRow does with each
+// of its rows: it adds them to list.
+func collect(list *[]storedRow) func(engine.Row) error {
+	return func(row engine.Row) error {
 		var (
 			packed  sql.RawBytes
 			payload []byte
 		)
-		if err := rows.Scan(&packed, &payload); err != nil {
+		if err := row.Scan(&packed, &payload); err != nil {
 			return err
 		}
-		list = append(list, decodeRow(packed, payload))
+		*list = append(*list, decodeRow(packed, payload))
 		return nil
-	})
+	}
+}
+
+// queryRows runs a query for returnedRow, selectedRow or bareRow.
+func queryRows(ctx context.Context, tx engine.Tx, text string, args ...any) (list []storedRow, err error) {
+	err = engine.Query(ctx, tx, text, args, collect(&list))
 	return list, err
 }
 
@@ -132,6 +163,7 @@ func rowsOf(stored []storedRow) []Row {
 // The ID is always known.
 func decodeRow(packed, payload []byte) storedRow {
 	var row storedRow
+	fieldCount := fieldsInFront + len(packedColumns) + 1
 	fields := strings.Split(string(packed), "\x00")
 	if len(fields) != fieldCount {
 		row.fail("row", errors.New("a text holds a NUL"))
@@ -144,73 +176,47 @@ func decodeRow(packed, payload []byte) storedRow {
 	if !utf8.Valid(packed) {
 		row.fail("row", errors.New("a text is not UTF-8"))
 	}
-
-	var err error
 	row.unread = fields[fieldUnread] != "0"
 	row.ID, _ = strconv.ParseInt(fields[fieldID], 10, 64)
-	if row.Ordinal, err = strconv.ParseUint(fields[fieldOrdinal], 10, 63); err != nil {
-		row.fail("ordinal", err)
-	}
-	row.Status = Status(fields[fieldStatus])
-	if !row.Status.known() {
-		row.fail("status", fmt.Errorf("%.40q is not a status", row.Status))
-	}
-	attempt, err := strconv.ParseUint(fields[fieldAttempt], 10, 32)
-	if row.Attempt = uint32(attempt); err != nil {
-		row.fail("attempt", err)
-	}
-	if row.Fence, err = strconv.ParseInt(fields[fieldFence], 10, 64); err != nil || row.Fence < 0 || row.Fence == 0 && row.Status == Claimed {
-		row.fail("fence", fmt.Errorf("%q is out of range", fields[fieldFence]))
-	}
-	row.decodeInstant(&row.VisibleAfter, "visible_after", fields[fieldVisibleAfter])
-	row.decodeInstant(&row.ClaimedAt, "claimed_at", fields[fieldClaimedAt])
-	row.decodeInstant(&row.CreatedAt, "created_at", fields[fieldCreatedAt])
-	row.decodeInstant(&row.FinishedAt, "finished_at", fields[fieldFinishedAt])
-
-	row.DispatchKey = packedText(fields[fieldDispatchKey])
-	if row.WorkflowID, err = decodeUUID(packedText(fields[fieldWorkflowID])); err != nil {
-		row.fail("workflow_id", err)
-	}
-	if run := packedText(fields[fieldRunID]); run != "" {
-		if row.RunID.UUID, err = uuid.Parse(run); err != nil {
-			row.fail("run_id", err)
+	fields = fields[fieldsInFront:]
+	row.enveloped = fields[firstFree] == "1"
+	for i := range packedColumns {
+		column := &packedColumns[i]
+		at := i
+		if i >= firstFree {
+			at++
 		}
-		row.RunID.Valid = err == nil
+		field := fields[at]
+		if column.null && field == "-" {
+			field = ""
+		} else if column.free && field != "" {
+			field = field[1:]
+		}
+		if err := column.read(&row, field); err != nil {
+			row.fail(column.name, err)
+		}
 	}
-	row.Namespace = packedText(fields[fieldNamespace])
-	row.TaskQueue = packedText(fields[fieldTaskQueue])
-	row.Node = packedText(fields[fieldNode])
-	row.ActivityType = packedText(fields[fieldActivityType])
-	if row.ActivityType == "" {
-		row.fail("activity_type", errors.New("is empty"))
+	if row.Fence == 0 && row.Status == Claimed {
+		row.fail("fence", errors.New("is 0 although the row is claimed"))
 	}
-	row.Input.ContentType = packedText(fields[fieldContentType])
-	row.LastError = packedText(fields[fieldLastError])
-	row.enveloped = fields[fieldEnveloped] == "1"
 	if !row.unread {
 		row.setPayload(payload)
 	}
 	return row
 }
 
-// packedText returns the text of a field, or "" if there is none.
-func packedText(field string) string {
-	if field == "" {
-		return ""
-	}
-	return field[1:]
-}
-
 // soundFields returns how many fields are where they should be although a value
 // holds a NUL: another row's key must not be taken for this one's.
 func soundFields(fields []string) int {
-	if enveloped := fields[fieldEnveloped]; enveloped != "0" && enveloped != "1" {
-		return fieldOrdinal
+	enveloped := fieldsInFront + firstFree
+	if fields[enveloped] != "0" && fields[enveloped] != "1" {
+		return fieldsInFront
 	}
-	if _, err := decodeUUID(packedText(fields[fieldWorkflowID])); err != nil {
-		return fieldDispatchKey
+	key, workflow := enveloped+1, enveloped+2 // the first that are free
+	if _, err := decodeUUID(strings.TrimPrefix(fields[workflow], "=")); err != nil {
+		return key
 	}
-	return fieldRunID
+	return workflow + 1
 }
 
 // setPayload gives row the stored bytes of its payload, which it may keep.
@@ -261,16 +267,12 @@ func readableRows(stored []storedRow) []Row {
 	return rowsOf(stored)
 }
 
-func (r *storedRow) decodeInstant(to *time.Time, column, text string) {
-	if text == "" || text == "-" {
-		return
+// readInstant decodes a field that may be empty.
+func readInstant(to *time.Time, field string) (err error) {
+	if field != "" {
+		*to, err = decodeInstant(field)
 	}
-	at, err := decodeInstant(text)
-	if err != nil {
-		r.fail(column, err)
-		return
-	}
-	*to = at
+	return err
 }
 
 // instantLayout has a fixed width, so that the order of text is that of time.
@@ -369,4 +371,54 @@ func encodeJSON(v any) string {
 		panic("outbox: " + err.Error())
 	}
 	return strings.TrimSuffix(text.String(), "\n")
+}
+
+// maxErrorText is the most bytes of a cause that are kept.
+const maxErrorText = 8 << 10
+
+// errorText returns cause as it is stored: cleaned, and empty for nil. It
+// survives an Error method that panics, as fmt does.
+func errorText(cause error) string {
+	if cause == nil {
+		return ""
+	}
+	return cleanText(fmt.Sprint(cause))
+}
+
+// cleanText returns text as valid UTF-8 without NULs, cut to maxErrorText at
+// the end of a character.
+func cleanText(text string) string {
+	const slack = 4 // so that a cut character is seen as cut
+	if len(text) > maxErrorText+slack {
+		text = text[:maxErrorText+slack]
+	}
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	text = strings.ReplaceAll(text, "\x00", "\uFFFD")
+	if len(text) <= maxErrorText {
+		return text
+	}
+	end := maxErrorText
+	for !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end]
+}
+
+// argumentBatches yields list in batches that fit one argument of a statement:
+// one, but for tens of thousands of values or very long ones.
+func argumentBatches[T any](list []T, sizeOf func(T) int) iter.Seq[[]T] {
+	const most = 1 << 20
+	return func(yield func([]T) bool) {
+		for len(list) > 0 {
+			n, size := 0, 0
+			for n < len(list) && (n == 0 || size+sizeOf(list[n]) <= most) {
+				size += sizeOf(list[n])
+				n++
+			}
+			if !yield(list[:n]) {
+				return
+			}
+			list = list[n:]
+		}
+	}
 }

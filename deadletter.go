@@ -4,16 +4,21 @@ import (
 	"context"
 	"slices"
 	"strings"
+
+	"example.com/outbox/internal/engine"
 )
 
 // deadLetterDamaged finds the undecodable rows that are next in line, in ever
 // larger steps, until it meets one that can be decoded: a claim that found its
 // way to the good ones a few rows at a time would take too long for a server.
-func deadLetterDamaged(ctx context.Context, tx Tx, now string, chosen selection) (dead []storedRow, err error) {
+func deadLetterDamaged(ctx context.Context, tx engine.Tx, now string, chosen selection) (dead []storedRow, err error) {
 	const first, most = 100, 10_000
 	for step := first; ; step = min(2*step, most) {
-		_, bad, err := decodedRows(ctx, tx, `SELECT `+returnedRow+` FROM outbox WHERE id IN (`+chosen.query+`)`,
-			chosen.bind(now, step))
+		rows, err := queryRows(ctx, tx, `SELECT `+returnedRow+` FROM main.outbox WHERE id IN (`+chosen.query+`)`, chosen.bind(now, step)...)
+		if err != nil {
+			return nil, err
+		}
+		_, bad, err := sortOut(ctx, tx, rows)
 		if err != nil {
 			return nil, err
 		}
@@ -27,20 +32,18 @@ func deadLetterDamaged(ctx context.Context, tx Tx, now string, chosen selection)
 	}
 }
 
-// setDeadLetters makes dead letters, each with its reason. A fence that could
-// grow no further has become a REAL; it is set back.
-const setDeadLetters = `UPDATE outbox SET status = 'failed', claimed_at = NULL, finished_at = ?1, last_error = bad.reason,
-	fence = CASE WHEN typeof(fence) = 'integer' AND fence >= 0 THEN fence ELSE 9223372036854775807 END
+// makeDeadLetters makes dead letters of live rows, each with its reason.
+const makeDeadLetters = `UPDATE main.outbox SET ` + setDeadLetter + `
 FROM (SELECT value ->> 0 AS id, value ->> 1 AS reason FROM json_each(?2)) AS bad
-WHERE outbox.id = bad.id`
+WHERE outbox.id = bad.id AND outbox.status IN ` + liveStatus
 
-func deadLetterRows(ctx context.Context, tx Tx, now string, rows []storedRow) error {
+func deadLetterRows(ctx context.Context, tx engine.Tx, now string, rows []storedRow) error {
 	for chunk := range slices.Chunk(rows, idsPerStatement) {
 		reasons := make([][2]any, len(chunk))
 		for i, row := range chunk {
 			reasons[i] = [2]any{row.ID, row.defectText()}
 		}
-		if _, err := tx.ExecContext(ctx, setDeadLetters, now, encodeJSON(reasons)); err != nil {
+		if _, err := tx.ExecContext(ctx, makeDeadLetters, now, encodeJSON(reasons)); err != nil {
 			return err
 		}
 	}

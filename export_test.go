@@ -1,8 +1,4 @@
 package outbox
 
 // Waiting returns how many calls stand in line behind the one that writes.
-func (s *Store) Waiting() int {
-	s.turns.mu.Lock()
-	defer s.turns.mu.Unlock()
-	return len(s.turns.waiting)
-}
+func (s *Store) Waiting() int { return s.db.Waiting() }

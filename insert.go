@@ -1,142 +1,262 @@
 package outbox
 
 import (
-	"context"
-	"database/sql"
-	"errors"
-	"fmt"
-	"math"
+	"cmp"
+	"slices"
+	"strconv"
 	"strings"
+
+	"example.com/outbox/internal/engine"
 )
 
-// insertNew stores rows none of which is known, as it is most often: without a
-// conflict clause and without returning anything an INSERT costs a third less.
-// It reports false, with nothing stored, if a key is taken, and for large
-// payloads, which need the ids. Not for servers: a second try would cost requests.
-// Rows that are known although the statement did not fail were dropped by a
-// trigger of the host's.
-func insertNew(ctx context.Context, tx Tx, now string, rows []stagedRow) (stored bool, known []string, err error) {
-	for i := range rows {
-		if rows[i].large() {
-			return false, nil, nil
+// stagedColumns are the columns that a staged row fills.
+var stagedColumns = slices.DeleteFunc(slices.Clone(columns), func(c column) bool { return c.write == nil })
+
+var insertInto = func() string {
+	var names []string
+	for _, column := range stagedColumns {
+		names = append(names, column.name)
+	}
+	return "INSERT INTO main.outbox (" + strings.Join(names, ", ") + ") "
+}()
+
+// insertStatement returns an INSERT of rows, to which a conflict clause may be
+// added. A driver charges for each value bound and SQLite for each that is
+// parsed, so what all rows have in common is written once, as it is for most
+// columns of a fan-out:
+//
+//	INSERT INTO outbox (…) SELECT column1, ?, column2, … FROM (VALUES (?, ?), (?, ?), …) WHERE TRUE
+//
+// That a WHERE stands before a conflict clause is SQLite's rule for a SELECT.
+// One row alone is cheaper as VALUES.
+func insertStatement(rows []stagedRow, now string) (string, []any) {
+	list := values{now: now}
+	list.sql.WriteString(insertInto)
+	if len(rows) == 1 {
+		list.sql.WriteString("VALUES (")
+		list.row(stagedColumns, &rows[0])
+		list.sql.WriteByte(')')
+		return list.sql.String(), list.args
+	}
+	list.sql.WriteString("SELECT ")
+	var varying []column
+	for i, column := range stagedColumns {
+		if i > 0 {
+			list.sql.WriteByte(',')
 		}
-	}
-	statement, args := insertStatement(rows, now)
-	result, err := tx.ExecContext(ctx, statement, args...)
-	if isTaken(err) {
-		return false, nil, nil
-	}
-	if err != nil {
-		return false, nil, err
-	}
-	n, err := result.RowsAffected()
-	if err != nil || n == int64(len(rows)) {
-		return true, nil, err
-	}
-	newest := int64(math.MaxInt64) // of the rows that were there before
-	if n > 0 {
-		last, err := result.LastInsertId() // ids of one statement follow each other
-		if err != nil {
-			return false, nil, err
+		if column.shared(rows) {
+			column.write(&list, &rows[0])
+			continue
 		}
-		newest = last - n
+		varying = append(varying, column)
+		list.sql.WriteString("column" + strconv.Itoa(len(varying)))
 	}
-	keys := make([]string, len(rows))
+	list.sql.WriteString(" FROM (VALUES ")
 	for i := range rows {
-		keys[i] = rows[i].DispatchKey
+		if i > 0 {
+			list.sql.WriteByte(',')
+		}
+		list.sql.WriteByte('(')
+		list.row(varying, &rows[i])
+		list.sql.WriteByte(')')
 	}
-	known, err = queryTexts(ctx, tx, keysThatWereThere, encodeJSON(keys), newest)
-	if err == nil && len(known)+int(n) < len(keys) {
-		err = errNotStored
-	}
-	return true, known, err
+	list.sql.WriteString(") WHERE TRUE")
+	return list.sql.String(), list.args
 }
 
-// errNotStored is for what a trigger of the host's drops without a word.
-var errNotStored = errors.New("a row was not stored, though its key is free")
-
-const keysThatWereThere = `SELECT CAST(given.value AS BLOB) FROM json_each(?1) AS given CROSS JOIN outbox INDEXED BY outbox_key
-ON outbox.dispatch_key = given.value WHERE outbox.id <= ?2 ORDER BY given.key`
-
-// checkKnown makes sure that rows which were passed over are there: a trigger of
-// the host's may also drop a row without a word.
-func checkKnown(ctx context.Context, tx Tx, keys []string) error {
-	for batch := range argumentBatches(keys, func(key string) int { return len(key) }) {
-		n, err := countRows(ctx, tx, keysThatAreThere, encodeJSON(batch))
-		if err == nil && n < len(batch) {
-			err = errNotStored
-		}
-		if err != nil {
-			return err
+// shared reports whether all rows have the same value.
+func (c column) shared(rows []stagedRow) bool {
+	for i := range rows[1:] {
+		if !c.same(&rows[0], &rows[i+1]) {
+			return false
 		}
 	}
-	return nil
+	return true
 }
 
-const keysThatAreThere = `SELECT 1 FROM json_each(?1) AS given CROSS JOIN outbox INDEXED BY outbox_key
-ON outbox.dispatch_key = given.value`
-
+// A statement takes this many rows or bytes of payload, whichever comes first:
+// parsing costs more with more rows, a call of the driver with fewer.
 const (
-	// Only a taken key is passed over; any other constraint is an error,
-	// which INSERT OR IGNORE would swallow.
-	onConflictKeep = ` ON CONFLICT (dispatch_key) DO NOTHING`
-
-	// A new row has fence 0 here, so the fence tells it from one rearmed.
-	onConflictRearm = ` ON CONFLICT (dispatch_key) DO UPDATE SET status = 'pending', visible_after = excluded.visible_after,
-	claimed_at = NULL, last_error = NULL, finished_at = NULL, fence = ` + reopenedFence
-
-	returningKeys = ` RETURNING id, CAST(dispatch_key AS BLOB), fence IS 0`
+	rowsPerStatement  = 100
+	bytesPerStatement = 32 << 20
 )
 
-// insertRows stores rows, but for large payloads, and returns the ids of those
-// that are new, by key, and how many were stored or changed.
-func insertRows(ctx context.Context, tx Tx, now string, rows []stagedRow, onConflict string) (inserted map[string]int64, touched int, err error) {
-	statement, args := insertStatement(rows, now)
-	inserted = make(map[string]int64, len(rows))
-	err = query(ctx, tx, statement+onConflict+returningKeys, args, func(returned *sql.Rows) error {
-		var (
-			id       int64
-			key      []byte
-			unfenced bool
-		)
-		if err := returned.Scan(&id, &key, &unfenced); err != nil {
-			return err
+// statementBatches parts rows into batches that fit one statement.
+func statementBatches(rows []stagedRow) (batches [][]stagedRow) {
+	for len(rows) > 0 {
+		n, size := 0, 0
+		for n < len(rows) && n < rowsPerStatement && (n == 0 || size+len(rows[n].Input.Data) <= bytesPerStatement) {
+			size += len(rows[n].Input.Data)
+			n++
 		}
-		touched++
-		if onConflict == onConflictKeep || unfenced {
-			inserted[string(key)] = id
-		}
-		return nil
-	})
-	return inserted, touched, err
+		batches = append(batches, rows[:n])
+		rows = rows[n:]
+	}
+	return batches
 }
 
-func (r *stagedRow) large() bool { return len(r.Input.Data) > inlineLimit }
-
-// insertPayloads stores the large payloads of the rows that are new. What is
-// left of a row that was replaced behind the triggers' back is overwritten.
-func insertPayloads(ctx context.Context, tx Tx, rows []stagedRow, inserted map[string]int64) error {
-	var (
-		statement strings.Builder
-		args      []any
-	)
+// insertPayloads returns the statement that stores the large payloads of the
+// rows that the INSERT just before has inserted, if there are any. What is left of
+// a row that was replaced behind the triggers' back is overwritten.
+func insertPayloads(rows []stagedRow, fresh freshRows) []engine.Statement {
+	var statement strings.Builder
+	var args []any
 	for i := range rows {
-		id, ok := inserted[rows[i].DispatchKey]
+		if !rows[i].large() {
+			continue
+		}
+		if len(args) == 0 {
+			statement.WriteString(fresh.with + "INSERT INTO main.outbox_payload (id, data) SELECT outbox.id, given.column2 FROM " + fresh.from + "(VALUES ")
+		} else {
+			statement.WriteByte(',')
+		}
+		statement.WriteString("(?,?)")
+		args = append(args, rows[i].DispatchKey, rows[i].Input.Data)
+	}
+	if len(args) == 0 {
+		return nil
+	}
+	statement.WriteString(") AS given CROSS JOIN main.outbox INDEXED BY outbox_key ON outbox.dispatch_key = given.column1 WHERE " +
+		fresh.where + " ON CONFLICT (id) DO UPDATE SET data = excluded.data")
+	return []engine.Statement{{Query: statement.String(), Args: args}}
+}
+
+// freshRows is how the rows that a statement has inserted are told from those
+// that were there.
+type freshRows struct{ with, from, where string }
+
+var (
+	// justInserted are the rows of an INSERT that changes no others. The ids of
+	// one statement follow each other. They are materialized because
+	// last_insert_rowid() changes while payloads are inserted.
+	justInserted = freshRows{
+		with:  `WITH before (newest) AS MATERIALIZED (SELECT last_insert_rowid() - changes() WHERE changes() > 0) `,
+		from:  `before CROSS JOIN `,
+		where: `outbox.id > before.newest`,
+	}
+
+	// unfenced are the rows of a Rearm that were not known, since the fence of
+	// the others grows.
+	unfenced = freshRows{where: `outbox.fence = 0`}
+)
+
+// insertPayloadsByID returns the statement that stores the large payloads of
+// the rows with an id.
+func insertPayloadsByID(rows []stagedRow, ids map[string]int64) []engine.Statement {
+	var statement strings.Builder
+	var args []any
+	for i := range rows {
+		id, ok := ids[rows[i].DispatchKey]
 		if !ok || !rows[i].large() {
 			continue
 		}
 		if len(args) == 0 {
-			statement.WriteString("INSERT INTO outbox_payload (id, data) VALUES ")
+			statement.WriteString("INSERT INTO main.outbox_payload (id, data) VALUES ")
 		} else {
 			statement.WriteByte(',')
 		}
-		fmt.Fprintf(&statement, "(%d,?)", id)
+		statement.WriteString("(" + strconv.FormatInt(id, 10) + ",?)")
 		args = append(args, rows[i].Input.Data)
 	}
 	if len(args) == 0 {
 		return nil
 	}
 	statement.WriteString(" ON CONFLICT (id) DO UPDATE SET data = excluded.data")
-	_, err := tx.ExecContext(ctx, statement.String(), args...)
-	return err
+	return []engine.Statement{{Query: statement.String(), Args: args}}
+}
+
+// values writes values into a statement. Texts of the caller's are bound, and
+// nothing else is.
+type values struct {
+	sql  strings.Builder
+	args []any
+	now  string
+}
+
+// row is a row's values of columns.
+func (v *values) row(columns []column, r *stagedRow) {
+	for i, column := range columns {
+		if i > 0 {
+			v.sql.WriteByte(',')
+		}
+		column.write(v, r)
+	}
+}
+
+func (v *values) text(text string) {
+	v.sql.WriteByte('?')
+	v.args = append(v.args, text)
+}
+
+// optionalText is NULL if it is empty.
+func (v *values) optionalText(text string) {
+	if text == "" {
+		v.sql.WriteString("NULL")
+		return
+	}
+	v.text(text)
+}
+
+// quoted is a status, an instant or a UUID, which need no escaping.
+func (v *values) quoted(text string) {
+	v.sql.WriteByte('\'')
+	v.sql.WriteString(text)
+	v.sql.WriteByte('\'')
+}
+
+func (v *values) optional(text string) {
+	if text == "" {
+		v.sql.WriteString("NULL")
+		return
+	}
+	v.quoted(text)
+}
+
+func (v *values) integer(n uint64) { v.sql.WriteString(strconv.FormatUint(n, 10)) }
+
+// payload is what is kept of it in the row. A nil slice would be bound as NULL.
+func (v *values) payload(r *stagedRow) {
+	switch {
+	case r.large():
+		v.sql.WriteString("NULL")
+	case len(r.Input.Data) == 0:
+		v.sql.WriteString("x''")
+	default:
+		v.sql.WriteByte('?')
+		v.args = append(v.args, r.Input.Data)
+	}
+}
+
+func (r *stagedRow) runID() string {
+	if !r.RunID.Valid {
+		return ""
+	}
+	return r.RunID.UUID.String()
+}
+
+// firstFence is 1 for a row that comes claimed.
+func (r *stagedRow) firstFence() uint64 {
+	if r.Status == Claimed {
+		return 1
+	}
+	return 0
+}
+
+// finish is when a row that comes settled was.
+func (r *stagedRow) finish(now string) string {
+	if !r.Status.settled() {
+		return ""
+	}
+	return cmp.Or(r.finishedAt, now)
+}
+
+// large reports whether the payload lies beside the row.
+func (r *stagedRow) large() bool { return len(r.Input.Data) > inlineLimit }
+
+func keysOf(rows []stagedRow) []string {
+	keys := make([]string, len(rows))
+	for i := range rows {
+		keys[i] = rows[i].DispatchKey
+	}
+	return keys
 }

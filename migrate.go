@@ -5,12 +5,14 @@ import (
 	"database/sql"
 	"fmt"
 	"time"
+
+	"example.com/outbox/internal/engine"
 )
 
 // rebuild turns a legacy table into the present one. A primary key cannot be
 // added to a table, so its rows are copied aside, the table is dropped and made
 // anew: a renamed table would drag the host's views along with it.
-func rebuild(ctx context.Context, tx Tx, now string) error {
+func rebuild(ctx context.Context, tx engine.Tx, now string) error {
 	if err := refuseUnsuitable(ctx, tx); err != nil {
 		return err
 	}
@@ -28,12 +30,12 @@ func rebuild(ctx context.Context, tx Tx, now string) error {
 		return err
 	}
 	order := "rowid"
-	if rowless, err := anyRow(ctx, tx, withoutRowID); err != nil {
+	if rowless, err := engine.Count(ctx, tx, withoutRowID); err != nil {
 		return err
-	} else if rowless {
+	} else if rowless > 0 {
 		order = "workflow_id, ordinal"
 	}
-	if err := execAll(ctx, tx, []string{copyAside(columns, order), `DROP TABLE outbox`}); err != nil {
+	if err := execAll(ctx, tx, []string{copyAside(columns, order), `DROP TABLE main.outbox`}); err != nil {
 		return err
 	}
 	if err := repairCopy(ctx, tx, now); err != nil {
@@ -45,11 +47,11 @@ func rebuild(ctx context.Context, tx Tx, now string) error {
 	if _, err := tx.ExecContext(ctx, copyBack, now); err != nil {
 		return err
 	}
-	if err := execAll(ctx, tx, []string{moveLargePayloads, clearMovedPayloads, `DROP TABLE outbox_migrating`}); err != nil {
+	if err := execAll(ctx, tx, []string{moveLargePayloads, clearMovedPayloads, `DROP TABLE main.outbox_migrating`}); err != nil {
 		return err
 	}
 	err = execAll(ctx, tx, kept)
-	if isTaken(err) {
+	if engine.IsTaken(err) {
 		return fmt.Errorf("%w: an index of the host's cannot be made anew: %w", ErrForeignTable, err)
 	}
 	return err
@@ -58,15 +60,15 @@ func rebuild(ctx context.Context, tx Tx, now string) error {
 // refuseUnsuitable refuses a legacy table that cannot be made anew: with keys
 // stored twice, or with a foreign key to it that names no column and would come
 // to mean another.
-func refuseUnsuitable(ctx context.Context, tx Tx) error {
-	repeated, err := anyRow(ctx, tx, `SELECT 1 FROM outbox GROUP BY dispatch_key HAVING count(dispatch_key) > 1 LIMIT 1`)
+func refuseUnsuitable(ctx context.Context, tx engine.Tx) error {
+	repeated, err := engine.Count(ctx, tx, `SELECT 1 FROM main.outbox GROUP BY dispatch_key HAVING count(dispatch_key) > 1 LIMIT 1`)
 	if err != nil {
 		return err
 	}
-	if repeated {
+	if repeated > 0 {
 		return fmt.Errorf("%w: outbox has a dispatch_key more than once", ErrForeignTable)
 	}
-	implicit, err := queryTexts(ctx, tx, `SELECT CAST(child.name AS BLOB)
+	implicit, err := engine.Texts(ctx, tx, `SELECT CAST(child.name AS BLOB)
 FROM sqlite_master AS child, pragma_foreign_key_list(child.name) AS key
 WHERE child.type = 'table' AND lower(key."table") = 'outbox' AND key."to" IS NULL`)
 	if err != nil {
@@ -81,8 +83,8 @@ WHERE child.type = 'table' AND lower(key."table") = 'outbox' AND key."to" IS NUL
 // uniqueIndexes returns statements that make the unique constraints of an old
 // table anew, but for that of the key, as indexes. Foreign keys of the host may
 // rest on them.
-func uniqueIndexes(ctx context.Context, tx Tx) ([]string, error) {
-	lists, err := queryTexts(ctx, tx, `SELECT CAST((SELECT group_concat(name, ', ') FROM pragma_index_info(list.name)) AS BLOB)
+func uniqueIndexes(ctx context.Context, tx engine.Tx) ([]string, error) {
+	lists, err := engine.Texts(ctx, tx, `SELECT CAST((SELECT group_concat(name, ', ') FROM pragma_index_info(list.name)) AS BLOB)
 FROM pragma_index_list('outbox') AS list WHERE list.origin IN ('u', 'pk') ORDER BY seq DESC`)
 	var statements []string
 	for i, columns := range lists {
@@ -95,25 +97,25 @@ FROM pragma_index_list('outbox') AS list WHERE list.origin IN ('u', 'pk') ORDER 
 
 // hostObjects returns the statements that made the host's indexes and triggers
 // on the table, which go with it. Indexes of constraints have none.
-func hostObjects(ctx context.Context, tx Tx) ([]string, error) {
+func hostObjects(ctx context.Context, tx engine.Tx) ([]string, error) {
 	names := make([]string, 0, 8)
 	for _, object := range schemaObjects() {
 		names = append(names, object.name)
 	}
-	return queryTexts(ctx, tx, `SELECT CAST(sql AS BLOB) FROM sqlite_master
+	return engine.Texts(ctx, tx, `SELECT CAST(sql AS BLOB) FROM sqlite_master
 WHERE lower(tbl_name) = 'outbox' AND type IN ('index', 'trigger') AND sql IS NOT NULL
 	AND lower(name) NOT IN (SELECT value FROM json_each(?1)) ORDER BY rowid`, encodeJSON(names))
 }
 
 // copyAside copies a legacy table with the columns it has, in staging order.
-func copyAside(columns []column, order string) string {
+func copyAside(columns []tableColumn, order string) string {
 	orElse := func(name, expression, missing string) string {
-		if (column{name, ""}).isAmong(columns) {
+		if (tableColumn{name, ""}).isAmong(columns) {
 			return expression
 		}
 		return missing
 	}
-	return `CREATE TABLE outbox_migrating AS SELECT dispatch_key,
+	return `CREATE TABLE main.outbox_migrating AS SELECT dispatch_key,
 	CASE typeof(workflow_id) WHEN 'text' THEN lower(workflow_id) ELSE workflow_id END AS workflow_id,
 	ordinal, activity_type, input, status, attempt, visible_after,
 	` + orElse("claimed_at", "claimed_at", "NULL") + ` AS claimed_at,
@@ -122,7 +124,7 @@ func copyAside(columns []column, order string) string {
 	` + orElse("task_queue", "ifnull(task_queue, 'default')", "'default'") + ` AS task_queue,
 	` + orElse("node", "nullif(node, '')", "NULL") + ` AS node,
 	NULL AS last_error
-FROM outbox ORDER BY ` + order
+FROM main.outbox ORDER BY ` + order
 }
 
 const (
@@ -133,28 +135,28 @@ const (
 
 	knownStatus = `('pending', 'claimed', 'done', 'failed', 'cancelled')`
 
-	copyBack = `INSERT INTO outbox (dispatch_key, workflow_id, ordinal, activity_type, input, status, attempt, visible_after,
+	copyBack = `INSERT INTO main.outbox (dispatch_key, workflow_id, ordinal, activity_type, input, status, attempt, visible_after,
 	claimed_at, run_id, namespace, task_queue, node, fence, last_error, created_at, finished_at)
 SELECT dispatch_key, workflow_id, ordinal, activity_type, ifnull(input, x''), status, attempt, visible_after,
 	claimed_at, run_id, namespace, task_queue, node, status = 'claimed', last_error, ?1,
 	CASE WHEN status IN ` + liveStatus + ` THEN NULL ELSE ?1 END
-FROM outbox_migrating ORDER BY rowid`
+FROM main.outbox_migrating ORDER BY rowid`
 
-	moveLargePayloads = `INSERT INTO outbox_payload (id, data)
-SELECT id, CAST(input AS BLOB) FROM outbox WHERE length(input) > ` + inlineLimitSQL
+	moveLargePayloads = `INSERT INTO main.outbox_payload (id, data)
+SELECT id, CAST(input AS BLOB) FROM main.outbox WHERE length(input) > ` + inlineLimitSQL
 
-	clearMovedPayloads = `UPDATE outbox SET input = NULL WHERE length(input) > ` + inlineLimitSQL
+	clearMovedPayloads = `UPDATE main.outbox SET input = NULL WHERE length(input) > ` + inlineLimitSQL
 )
 
 // repairCopy makes every copied row one that the present table can hold. Live
 // rows that could never be claimed become dead letters with a reason.
-func repairCopy(ctx context.Context, tx Tx, now string) error {
+func repairCopy(ctx context.Context, tx engine.Tx, now string) error {
 	err := execAll(ctx, tx, []string{
-		`UPDATE outbox_migrating SET status = 'failed',
+		`UPDATE main.outbox_migrating SET status = 'failed',
 	last_error = 'migration: unknown status ' || quote(status)
 WHERE typeof(status) <> 'text' OR status NOT IN ` + knownStatus,
 
-		`UPDATE outbox_migrating SET last_error = 'migration: a required column is NULL',
+		`UPDATE main.outbox_migrating SET last_error = 'migration: a required column is NULL',
 	status = CASE WHEN status IN ` + liveStatus + ` THEN 'failed' ELSE status END,
 	dispatch_key = ifnull(dispatch_key, 'unknown:' || rowid || ':' || hex(randomblob(8))),
 	workflow_id = ifnull(workflow_id, 'unknown:' || rowid), ordinal = ifnull(ordinal, -rowid), activity_type = ifnull(activity_type, ''), attempt = ifnull(attempt, -1)
@@ -165,10 +167,10 @@ WHERE dispatch_key IS NULL OR workflow_id IS NULL OR ordinal IS NULL OR activity
 	}
 	err = repairInstants(ctx, tx, "visible_after", "TRUE", func(id int64, text, repaired string) error {
 		if repaired != "" {
-			_, err := tx.ExecContext(ctx, `UPDATE outbox_migrating SET visible_after = ?1 WHERE rowid = ?2`, repaired, id)
+			_, err := tx.ExecContext(ctx, `UPDATE main.outbox_migrating SET visible_after = ?1 WHERE rowid = ?2`, repaired, id)
 			return err
 		}
-		_, err := tx.ExecContext(ctx, `UPDATE outbox_migrating SET visible_after = ?1,
+		_, err := tx.ExecContext(ctx, `UPDATE main.outbox_migrating SET visible_after = ?1,
 	last_error = CASE WHEN status IN `+liveStatus+` THEN ?2 ELSE last_error END,
 	status = CASE WHEN status IN `+liveStatus+` THEN 'failed' ELSE status END WHERE rowid = ?3`,
 			now, cleanText(fmt.Sprintf("migration: visible_after %.100q is not an instant", text)), id)
@@ -177,7 +179,7 @@ WHERE dispatch_key IS NULL OR workflow_id IS NULL OR ordinal IS NULL OR activity
 	if err != nil {
 		return err
 	}
-	if _, err := tx.ExecContext(ctx, `UPDATE outbox_migrating SET claimed_at = NULL WHERE status <> 'claimed'`); err != nil {
+	if _, err := tx.ExecContext(ctx, `UPDATE main.outbox_migrating SET claimed_at = NULL WHERE status <> 'claimed'`); err != nil {
 		return err
 	}
 	// A claim of unknown age counts from now, so that it goes stale in the end.
@@ -185,16 +187,16 @@ WHERE dispatch_key IS NULL OR workflow_id IS NULL OR ordinal IS NULL OR activity
 		if repaired == "" {
 			repaired = now
 		}
-		_, err := tx.ExecContext(ctx, `UPDATE outbox_migrating SET claimed_at = ?1 WHERE rowid = ?2`, repaired, id)
+		_, err := tx.ExecContext(ctx, `UPDATE main.outbox_migrating SET claimed_at = ?1 WHERE rowid = ?2`, repaired, id)
 		return err
 	})
 }
 
 // repairInstants calls repair for each copied row whose instant is not in the
 // stored form, with that instant in it if it is one in another.
-func repairInstants(ctx context.Context, tx Tx, column, where string, repair func(id int64, text, repaired string) error) error {
+func repairInstants(ctx context.Context, tx engine.Tx, column, where string, repair func(id int64, text, repaired string) error) error {
 	const page = 1000
-	malformed := `SELECT rowid, CAST(ifnull(` + column + `, '') AS BLOB) FROM outbox_migrating
+	malformed := `SELECT rowid, CAST(ifnull(` + column + `, '') AS BLOB) FROM main.outbox_migrating
 WHERE rowid > ?1 AND (` + where + `) AND NOT (typeof(` + column + `) = 'text' AND ` + column + wellFormed + `
 	AND ifnull(datetime(substr(` + column + `, 1, 19)) = replace(substr(` + column + `, 1, 19), 'T', ' '), FALSE)) ORDER BY rowid LIMIT ?2`
 	type instant struct {
@@ -203,7 +205,7 @@ WHERE rowid > ?1 AND (` + where + `) AND NOT (typeof(` + column + `) = 'text' AN
 	}
 	for last := int64(-1); ; {
 		var found []instant
-		err := query(ctx, tx, malformed, []any{last, page}, func(rows *sql.Rows) error {
+		err := engine.Query(ctx, tx, malformed, []any{last, page}, func(rows engine.Row) error {
 			var one instant
 			var raw sql.RawBytes
 			if err := rows.Scan(&one.id, &raw); err != nil {

@@ -1,38 +1,35 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"example.com/outbox/internal/engine"
 )
 
 // Store is a durable outbox in one database. It is safe for concurrent use by
 // any number of goroutines, and so are several Stores, in one process or many,
 // over the same database.
 type Store struct {
-	db          *sql.DB
-	opened      target // what Open made of the data source name; hostDatabase for New
-	now         func() time.Time
-	logger      *slog.Logger
-	busyTimeout time.Duration
-	sharedCache bool       // an in-memory database that other pools of this process may open
-	connector   *connector // of the pool, if Open made it
+	db     *engine.DB
+	now    func() time.Time
+	logger *slog.Logger
 
 	subscribers subscribers
-	watches     atomic.Int32 // on connections of a host's pool
+	idle        atomic.Bool // the last claim found nothing
+}
 
-	turns  turns
-	closed atomic.Bool
-	idle   atomic.Bool // the last claim found nothing: on a server, look before the next
-
-	crowd     crowd
-	abandoned struct {
-		sync.Mutex
-		calls int // of the driver, left to themselves and still under way
-	}
+// Tx runs statements in one transaction. *sql.Tx and *sql.Conn meet it, and so
+// does what Update gives to its function.
+type Tx interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
 // Options configures a Store. A nil *Options means the zero value.
@@ -69,60 +66,159 @@ const (
 
 const defaultBusyTimeout = 10 * time.Second
 
-// New returns a Store over the host's own database, whose settings, schema and
-// closing stay the host's: it does no I/O, and expects the tables that Migrate
+// New returns a Store over the program's own database, whose settings, schema and
+// closing stay the program's: it does no I/O, and expects the tables that Migrate
 // or the statements of Schema have made. The driver's own busy timeout, if the
-// host set one, delays ErrBusy but not the end of a context, except in a …Tx
-// method on a transaction or connection of the host's. A panic of the driver
+// program set one, delays ErrBusy but not the end of a context, except in a …Tx
+// method on a transaction or connection of the program's. A panic of the driver
 // reaches the caller; one inside a query also costs the pool a connection.
 func New(db *sql.DB, opts *Options) *Store {
-	return newStore(db, hostDatabase, opts)
+	s, config := newStore(opts)
+	s.db = engine.Over(db, config)
+	return s
 }
 
-func newStore(db *sql.DB, opened target, opts *Options) *Store {
+// Open opens a database with a driver that the program has registered with
+// database/sql, gives every new connection its settings, and migrates.
+//
+// The data source name is the driver's own. One that starts with "file:" is a
+// URI, where %, ? and # of a path must be escaped. ":memory:" and "file::memory:"
+// are in memory: each Open has its own database, which lasts until Close, while
+// "file:NAME?mode=memory&cache=shared" is shared by name within the process.
+// (Where SQLite was built without shared cache, both are made in its VFS memdb.)
+// http://, https://, libsql://, ws:// and wss:// are libSQL servers, which keep
+// their own settings. Everything else is a file: Open puts it in WAL mode, and
+// each connection gets Options.Synchronous. A file that cannot be written needs
+// mode=ro in its name, and one in WAL mode in a folder that cannot be written
+// immutable=1, too; it must have been migrated before.
+//
+// Open returns ErrForeignTable or ErrNewerSchema, with nothing changed, for a
+// database that is not the store's to use; ErrInvalid for an empty name or an
+// unknown Options.Synchronous; ErrUnavailable, ErrReadOnly, ErrCorrupt, ErrFull or
+// ErrBusy for a file or server that cannot be used. No error shows a token that
+// the data source name has. If Open fails, nothing is left open.
+func Open(ctx context.Context, driverName, dataSourceName string, opts *Options) (*Store, error) {
+	if dataSourceName == "" {
+		return nil, &InvalidError{Index: -1, Field: "dataSourceName", Reason: "is empty"}
+	}
+	s, config := newStore(opts)
+	synchronous := "FULL"
+	if opts != nil {
+		switch opts.Synchronous {
+		case Full:
+		case Normal:
+			synchronous = "NORMAL"
+		default:
+			return nil, &InvalidError{Index: -1, Field: "Options.Synchronous", Reason: "is neither Full nor Normal"}
+		}
+	}
+	db, err := engine.Open(ctx, driverName, dataSourceName, synchronous, config)
+	if err != nil {
+		return nil, err
+	}
+	s.db = db
+	if err = s.Migrate(ctx); err == nil {
+		err = db.UseWAL(ctx)
+	}
+	if err != nil {
+		db.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func newStore(opts *Options) (*Store, engine.Config) {
 	if opts == nil {
 		opts = &Options{}
 	}
-	s := &Store{
-		db:          db,
-		opened:      opened,
-		now:         opts.Now,
-		logger:      opts.Logger,
-		busyTimeout: opts.BusyTimeout,
-	}
+	s := &Store{now: opts.Now, logger: opts.Logger}
 	if s.now == nil {
 		s.now = time.Now
 	}
 	if s.logger == nil {
 		s.logger = slog.Default()
 	}
-	if s.busyTimeout == 0 {
-		s.busyTimeout = defaultBusyTimeout
+	return s, engine.Config{
+		Now:         s.instant,
+		BusyTimeout: cmp.Or(opts.BusyTimeout, defaultBusyTimeout),
+		Logger:      s.logger,
+		Tables:      []string{"outbox", "outbox_payload"},
+		LockTable:   "outbox_schema",
+		Invalid: func(field, reason string) error {
+			return &InvalidError{Index: -1, Field: field, Reason: reason}
+		},
 	}
-	return s
 }
 
 // Now tells the time by the clock of the Store.
 func (s *Store) Now() time.Time { return s.now() }
 
+// instant is the present as it is stored.
+func (s *Store) instant() (string, error) {
+	now, ok := encodeInstant(s.now())
+	if !ok {
+		return "", &InvalidError{Index: -1, Field: "Options.Now", Reason: "returned a year outside 0000-9999"}
+	}
+	return now, nil
+}
+
 // Close makes every later call return ErrClosed, and closes the database if
 // Open opened it: an in-memory one is gone then. Calls under way end as they
 // would have. Closing again does nothing.
-func (s *Store) Close() error {
-	if s.closed.Swap(true) || s.opened == hostDatabase {
-		return nil
-	}
-	s.crowd.drop()
-	return s.db.Close()
+func (s *Store) Close() error { return s.db.Close() }
+
+// place is where a writing call runs: in a transaction of its own, or inside one
+// that the caller has begun.
+type place struct {
+	tx    Tx
+	given bool
 }
 
-// admit reports why a call may not start, if so.
-func (s *Store) admit(ctx context.Context) error {
-	if s.closed.Load() {
-		return ErrClosed
+var alone place
+
+func inside(tx Tx) place { return place{tx, true} }
+
+// write runs a call at a place. If it makes rows claimable, those who wait for
+// such are woken once it is committed.
+func (s *Store) write(ctx context.Context, at place, wakes bool, call *engine.Call) error {
+	if !at.given {
+		if wakes {
+			defer s.wake()
+		}
+		return s.db.Write(ctx, call)
 	}
-	if insideUpdate(ctx, s.db) {
-		return ErrInUpdate
+	if wakes {
+		defer s.wakeAfter(at.tx)
 	}
-	return ctx.Err()
+	return s.db.WriteIn(ctx, at.tx, call)
+}
+
+// subscribers are told when rows may have become claimable.
+type subscribers struct {
+	mu       sync.Mutex
+	channels map[chan struct{}]struct{}
+}
+
+// wake makes the next claim go straight for the rows, and wakes who waits for
+// them.
+func (s *Store) wake() {
+	s.idle.Store(false)
+	s.subscribers.mu.Lock()
+	defer s.subscribers.mu.Unlock()
+	for channel := range s.subscribers.channels {
+		select {
+		case channel <- struct{}{}:
+		default: // it has one to receive already
+		}
+	}
+}
+
+// wakeAfter is wake for a transaction of the caller's: that of an Update tells
+// when it is committed.
+func (s *Store) wakeAfter(tx Tx) {
+	if tx, ok := tx.(*engine.UpdateTx); ok {
+		tx.OnCommit(s.wake)
+		return
+	}
+	s.wake()
 }

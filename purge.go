@@ -3,6 +3,8 @@ package outbox
 import (
 	"context"
 	"time"
+
+	"example.com/outbox/internal/engine"
 )
 
 // Purge deletes up to limit settled rows that finished strictly before the
@@ -22,29 +24,34 @@ func (s *Store) Purge(ctx context.Context, finishedBefore time.Time, limit int) 
 	if err != nil || limit == 0 {
 		return 0, err
 	}
-	return write(ctx, s, "purge", limit, func(tx Tx, _ string) (int, error) {
-		purged := 0
-		for purged < limit {
-			if err := ctx.Err(); err != nil {
-				return 0, err
+	count := 0
+	err = s.write(ctx, alone, false, &engine.Call{
+		Op: "purge", Weight: limit, Whole: limit > purgePage,
+		Plan: func(_ string, can engine.Abilities) []engine.Statement {
+			count = 0
+			return []engine.Statement{counted(engine.Statement{
+				Query: purgeFinished, Args: []any{before, min(limit, purgePage)},
+			}, &count, can)}
+		},
+		Then: func(ctx context.Context, tx engine.Tx, _ string) error {
+			for page := 1; count < limit && count == page*purgePage; page++ {
+				n, err := engine.Count(ctx, tx, purgeFinished+` RETURNING 1`, before, min(limit-count, purgePage))
+				if err != nil {
+					return err
+				}
+				count += n
 			}
-			page := min(limit-purged, purgePage)
-			n, err := countRows(ctx, tx, purgeFinished, before, page)
-			if err != nil {
-				return 0, err
-			}
-			purged += n
-			if n < page {
-				break
-			}
-		}
-		return purged, nil
+			return nil
+		},
 	})
+	if err != nil {
+		return 0, err
+	}
+	return count, nil
 }
 
 // purgePage bounds what one statement of a Purge collects in memory.
 const purgePage = 1000
 
-const purgeFinished = `DELETE FROM outbox WHERE id IN (
-	SELECT id FROM outbox INDEXED BY outbox_finished WHERE finished_at < ?1 ORDER BY finished_at LIMIT ?2)
-RETURNING 1`
+const purgeFinished = `DELETE FROM main.outbox WHERE id IN (
+	SELECT id FROM main.outbox INDEXED BY outbox_finished WHERE finished_at < ?1 ORDER BY finished_at LIMIT ?2)`

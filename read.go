@@ -2,12 +2,12 @@ package outbox
 
 import (
 	"context"
-	"database/sql"
 	"math"
 	"strings"
 	"time"
 	"unicode/utf8"
 
+	"example.com/outbox/internal/engine"
 	"github.com/google/uuid"
 )
 
@@ -21,17 +21,17 @@ func (s *Store) Get(ctx context.Context, dispatchKey string) (Row, error) {
 // State returns the changing part of a row without its payload, or ErrNotFound.
 // What cannot be decoded of it is zero.
 func (s *Store) State(ctx context.Context, dispatchKey string) (RowState, error) {
-	row, err := s.get(ctx, "state", `SELECT `+packedStart+`1`+packedEnd+`, NULL`+fromKey, dispatchKey)
+	row, err := s.get(ctx, "state", `SELECT `+bareRow+fromKey, dispatchKey)
 	return RowState{Status: row.Status, Attempt: row.Attempt, VisibleAfter: row.VisibleAfter}, err
 }
 
-const fromKey = ` FROM outbox INDEXED BY outbox_key WHERE dispatch_key = ?1`
+const fromKey = ` FROM main.outbox INDEXED BY outbox_key WHERE dispatch_key = ?1`
 
 func (s *Store) get(ctx context.Context, op, text, dispatchKey string) (storedRow, error) {
 	if textDefect(dispatchKey) != "" {
 		return storedRow{}, ErrNotFound // no row can have it
 	}
-	found, err := read(ctx, s, op, func(tx Tx) ([]storedRow, error) {
+	found, err := engine.Read(ctx, s.db, op, func(tx engine.Tx) ([]storedRow, error) {
 		return queryRows(ctx, tx, text, dispatchKey)
 	})
 	switch {
@@ -53,7 +53,7 @@ func (s *Store) List(ctx context.Context, filter Filter) ([]Row, error) {
 		return nil, err
 	}
 	text, args := listQuery(filter)
-	found, err := read(ctx, s, "list", func(tx Tx) ([]storedRow, error) {
+	found, err := engine.Read(ctx, s.db, "list", func(tx engine.Tx) ([]storedRow, error) {
 		return queryRows(ctx, tx, text, args...)
 	})
 	return readableRows(found), err
@@ -62,7 +62,7 @@ func (s *Store) List(ctx context.Context, filter Filter) ([]Row, error) {
 // listQuery walks an index of ids, so that no page is sorted.
 func listQuery(filter Filter) (text string, args []any) {
 	var query strings.Builder
-	query.WriteString(`SELECT ` + selectedRow + ` FROM outbox `)
+	query.WriteString(`SELECT ` + selectedRow + ` FROM main.outbox `)
 	if filter.Status == Failed {
 		query.WriteString(`INDEXED BY outbox_failed WHERE status = 'failed' AND id > ?`)
 	} else {
@@ -112,16 +112,16 @@ func (s *Store) CountClaimed(ctx context.Context, namespace string) (int64, erro
 }
 
 const (
-	countClaimed = `(SELECT count(*) FROM outbox INDEXED BY outbox_claimed_namespace WHERE status = 'claimed' AND namespace = `
+	countClaimed = `(SELECT count(*) FROM main.outbox INDEXED BY outbox_claimed_namespace WHERE status = 'claimed' AND namespace = `
 
 	countInFlight = `SELECT ` + countClaimed + `?1)
-	+ (SELECT count(*) FROM outbox INDEXED BY outbox_route WHERE status = 'pending' AND namespace = ?1)`
+	+ (SELECT count(*) FROM main.outbox INDEXED BY outbox_route WHERE status = 'pending' AND namespace = ?1)`
 
 	countClaimedEach = `SELECT key, ` + countClaimed + `name.value) FROM json_each(?1) AS name`
 )
 
 func (s *Store) count(ctx context.Context, op, text, namespace string) (int64, error) {
-	return read(ctx, s, op, func(tx Tx) (n int64, err error) {
+	return engine.Read(ctx, s.db, op, func(tx engine.Tx) (n int64, err error) {
 		err = tx.QueryRowContext(ctx, text, namespace).Scan(&n)
 		return n, err
 	})
@@ -139,9 +139,9 @@ func (s *Store) CountClaimedByNamespace(ctx context.Context, namespaces ...strin
 	if len(namespaces) == 0 {
 		return map[string]int64{}, nil
 	}
-	return read(ctx, s, "count claimed", func(tx Tx) (map[string]int64, error) {
+	return engine.Read(ctx, s.db, "count claimed", func(tx engine.Tx) (map[string]int64, error) {
 		counts := make(map[string]int64, len(namespaces))
-		err := query(ctx, tx, countClaimedEach, []any{encodeJSON(namespaces)}, func(rows *sql.Rows) error {
+		err := engine.Query(ctx, tx, countClaimedEach, []any{encodeJSON(namespaces)}, func(rows engine.Row) error {
 			var position int
 			var n int64
 			if err := rows.Scan(&position, &n); err != nil {
@@ -159,12 +159,12 @@ func (s *Store) CountClaimedByNamespace(ctx context.Context, namespaces ...strin
 // workflow is held is not looked at. On an embedded replica it reads the local
 // file, which a claim that finds nothing brings up to date.
 func (s *Store) PendingRoutes(ctx context.Context) ([]Scope, error) {
-	packed, err := read(ctx, s, "pending routes", func(tx Tx) ([]string, error) {
+	packed, err := engine.Read(ctx, s.db, "pending routes", func(tx engine.Tx) ([]string, error) {
 		now, err := s.instant()
 		if err != nil {
 			return nil, err
 		}
-		return queryTexts(ctx, tx, pendingRoutes, now)
+		return engine.Texts(ctx, tx, pendingRoutes, now)
 	})
 	if err != nil {
 		return nil, err
@@ -193,20 +193,20 @@ const (
 			ORDER BY task_queue, node, visible_after LIMIT 1)),
 		(` + firstOfRoute + ` AND namespace > seen.namespace
 			ORDER BY namespace, task_queue, node, visible_after LIMIT 1))
-	FROM route CROSS JOIN outbox AS seen ON seen.id = route.id
+	FROM route CROSS JOIN main.outbox AS seen ON seen.id = route.id
 )
 SELECT CAST(namespace || char(0) || task_queue || char(0) || ifnull(node, '') AS BLOB)
-FROM route CROSS JOIN outbox ON outbox.id = route.id
+FROM route CROSS JOIN main.outbox ON outbox.id = route.id
 WHERE visible_after <= ?1 AND typeof(namespace) = 'text' AND typeof(task_queue) = 'text' AND typeof(node) <> 'blob'`
 
-	firstOfRoute = `SELECT id FROM outbox INDEXED BY outbox_route WHERE status = 'pending'`
+	firstOfRoute = `SELECT id FROM main.outbox INDEXED BY outbox_route WHERE status = 'pending'`
 )
 
 // UnsettledWorkflows returns the workflows that have at least one live row,
 // sorted; nil if there is none.
 func (s *Store) UnsettledWorkflows(ctx context.Context) ([]uuid.UUID, error) {
-	texts, err := read(ctx, s, "unsettled workflows", func(tx Tx) ([]string, error) {
-		return queryTexts(ctx, tx, unsettledWorkflows)
+	texts, err := engine.Read(ctx, s.db, "unsettled workflows", func(tx engine.Tx) ([]string, error) {
+		return engine.Texts(ctx, tx, unsettledWorkflows)
 	})
 	if err != nil {
 		return nil, err
@@ -221,13 +221,18 @@ func (s *Store) UnsettledWorkflows(ctx context.Context) ([]uuid.UUID, error) {
 	return workflows, nil
 }
 
-// unsettledWorkflows walks the index alone, and asks once a workflow for a row
-// that is live: another program may have settled one without finishing it.
-const unsettledWorkflows = `SELECT CAST(workflow_id AS BLOB) FROM (
-	SELECT DISTINCT workflow_id FROM outbox INDEXED BY outbox_unsettled
-	WHERE finished_at IS NULL AND typeof(workflow_id) = 'text' ORDER BY workflow_id) AS owner
-WHERE EXISTS (SELECT 1 FROM outbox INDEXED BY outbox_unsettled
-	WHERE finished_at IS NULL AND workflow_id = owner.workflow_id AND status IN ` + liveStatus + `)`
+// unsettledWorkflows skips from one workflow to the next in the index, however
+// many rows each has.
+const (
+	unsettledWorkflows = `WITH RECURSIVE owner (id) AS (
+	SELECT (` + nextUnsettled + ` ORDER BY workflow_id LIMIT 1)
+	UNION ALL
+	SELECT (` + nextUnsettled + ` AND workflow_id > owner.id ORDER BY workflow_id LIMIT 1) FROM owner WHERE id IS NOT NULL
+)
+SELECT CAST(id AS BLOB) FROM owner WHERE typeof(id) = 'text'`
+
+	nextUnsettled = `SELECT workflow_id FROM main.outbox INDEXED BY outbox_unsettled WHERE finished_at IS NULL`
+)
 
 // NextVisible returns when the earliest pending row falls due, which may be in
 // the past. ok is false if no row is pending.
@@ -248,8 +253,8 @@ func (s *Store) NextVisibleAfter(ctx context.Context, after time.Time) (at time.
 }
 
 func (s *Store) nextVisible(ctx context.Context, after string) (at time.Time, ok bool, err error) {
-	texts, err := read(ctx, s, "next visible", func(tx Tx) ([]string, error) {
-		return queryTexts(ctx, tx, nextVisible, after)
+	texts, err := engine.Read(ctx, s.db, "next visible", func(tx engine.Tx) ([]string, error) {
+		return engine.Texts(ctx, tx, nextVisible, after)
 	})
 	if err != nil || len(texts) == 0 {
 		return time.Time{}, false, err
@@ -259,7 +264,7 @@ func (s *Store) nextVisible(ctx context.Context, after string) (at time.Time, ok
 }
 
 // nextVisible passes over what has the shape of an instant but is none.
-const nextVisible = `SELECT CAST(visible_after AS BLOB) FROM outbox INDEXED BY outbox_due
+const nextVisible = `SELECT CAST(visible_after AS BLOB) FROM main.outbox INDEXED BY outbox_due
 WHERE status = 'pending' AND visible_after > ?1
 	AND datetime(substr(visible_after, 1, 19)) = replace(substr(visible_after, 1, 19), 'T', ' ')
 ORDER BY visible_after LIMIT 1`

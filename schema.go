@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"example.com/outbox/internal/engine"
 )
 
 //go:embed schema.sql
@@ -41,13 +43,13 @@ func schemaStatements() []string {
 // database is not the store's to use. If the process dies, the database is
 // migrated or as it was.
 func (s *Store) Migrate(ctx context.Context) error {
-	have, err := look(ctx, s, "migrate", func(tx Tx) (schemaState, error) {
+	have, err := engine.Look(ctx, s.db, "migrate", func(tx engine.Tx) (schemaState, error) {
 		return inspect(ctx, tx)
 	})
 	if err != nil || have == schemaCurrent {
 		return err
 	}
-	return s.writeSchema(ctx, "migrate", func(tx Tx, now string) error {
+	return s.db.Rewrite(ctx, "migrate", func(tx engine.Tx, now string) error {
 		have, err := inspect(ctx, tx) // again: another process may have been first
 		if err != nil {
 			return err
@@ -63,11 +65,11 @@ func (s *Store) Migrate(ctx context.Context) error {
 	})
 }
 
-func createSchema(ctx context.Context, tx Tx) error {
+func createSchema(ctx context.Context, tx engine.Tx) error {
 	return execAll(ctx, tx, schemaStatements())
 }
 
-func execAll(ctx context.Context, tx Tx, statements []string) error {
+func execAll(ctx context.Context, tx engine.Tx, statements []string) error {
 	for _, statement := range statements {
 		if _, err := tx.ExecContext(ctx, statement); err != nil {
 			return err
@@ -85,32 +87,29 @@ const (
 	schemaCurrent
 )
 
-// column is a column of a table, with its declared type.
-type column struct{ name, kind string }
+// tableColumn is a column that a table has, with its declared type.
+type tableColumn struct{ name, kind string }
 
-// Columns of table outbox, in order.
-var (
-	requiredColumns = []column{
-		{"dispatch_key", "text"}, {"workflow_id", "text"}, {"ordinal", "int"}, {"activity_type", "text"},
-		{"input", "blob"}, {"status", "text"}, {"attempt", "int"}, {"visible_after", "text"},
-	}
-	laterColumns = []column{ // a legacy table may lack them
-		{"claimed_at", "text"}, {"run_id", "text"}, {"namespace", "text"}, {"task_queue", "text"}, {"node", "text"},
-	}
-	ownColumns = []column{
-		{"id", "int"}, {"content_type", "text"}, {"fence", "int"}, {"last_error", "text"}, {"created_at", "text"}, {"finished_at", "text"},
-	}
-)
-
-// isAmong reports whether one of columns has that name and a type of that kind.
-func (want column) isAmong(columns []column) bool {
-	return slices.ContainsFunc(columns, func(have column) bool {
+// isAmong reports whether a table has a column of that name with a type of that
+// kind.
+func (want tableColumn) isAmong(have []tableColumn) bool {
+	return slices.ContainsFunc(have, func(have tableColumn) bool {
 		return have.name == want.name && strings.Contains(have.kind, want.kind)
 	})
 }
 
-func areAmong(wanted, columns []column) bool {
-	return !slices.ContainsFunc(wanted, func(want column) bool { return !want.isAmong(columns) })
+func areAmong(wanted, have []tableColumn) bool {
+	return !slices.ContainsFunc(wanted, func(want tableColumn) bool { return !want.isAmong(have) })
+}
+
+// columnsUpTo returns the columns that tables of an age have.
+func columnsUpTo(newest age) (list []tableColumn) {
+	for _, column := range columns {
+		if column.age <= newest {
+			list = append(list, tableColumn{column.name, column.kind})
+		}
+	}
+	return list
 }
 
 // schemaObject is a table, index or trigger.
@@ -140,10 +139,10 @@ func schemaObjects() []schemaObject {
 }
 
 // inspect tells how far a database is migrated, without changing it.
-func inspect(ctx context.Context, tx Tx) (schemaState, error) {
+func inspect(ctx context.Context, tx engine.Tx) (schemaState, error) {
 	found := make(map[string]schemaObject)
-	listed, err := queryTexts(ctx, tx, `SELECT CAST(lower(type) || char(0) || lower(name) || char(0) || lower(tbl_name) AS BLOB)
-FROM sqlite_master WHERE lower(name) LIKE 'outbox%'`)
+	listed, err := engine.Texts(ctx, tx, `SELECT CAST(lower(type) || char(0) || lower(name) || char(0) || lower(tbl_name) AS BLOB)
+FROM main.sqlite_master WHERE lower(name) LIKE 'outbox%'`)
 	if err != nil {
 		return 0, err
 	}
@@ -160,10 +159,10 @@ FROM sqlite_master WHERE lower(name) LIKE 'outbox%'`)
 		if err != nil {
 			return 0, err
 		}
-		if !areAmong([]column{{"version", "int"}}, columns) {
+		if !areAmong([]tableColumn{{"version", "int"}}, columns) {
 			return 0, fmt.Errorf("%w: outbox_schema has other columns", ErrForeignTable)
 		}
-		if err := tx.QueryRowContext(ctx, `SELECT ifnull(max(version), 0) FROM outbox_schema`).Scan(&version); err != nil {
+		if err := tx.QueryRowContext(ctx, `SELECT ifnull(max(version), 0) FROM main.outbox_schema`).Scan(&version); err != nil {
 			return 0, err
 		}
 	}
@@ -179,7 +178,7 @@ FROM sqlite_master WHERE lower(name) LIKE 'outbox%'`)
 	if err != nil {
 		return 0, err
 	}
-	if len(payload) > 0 && !areAmong([]column{{"id", "int"}, {"data", "blob"}}, payload) {
+	if len(payload) > 0 && !areAmong([]tableColumn{{"id", "int"}, {"data", "blob"}}, payload) {
 		return 0, fmt.Errorf("%w: outbox_payload has other columns", ErrForeignTable)
 	}
 	state := schemaCurrent
@@ -195,7 +194,7 @@ FROM sqlite_master WHERE lower(name) LIKE 'outbox%'`)
 	switch {
 	case len(columns) == 0:
 		return schemaIncomplete, nil
-	case areAmong(slices.Concat(requiredColumns, laterColumns, ownColumns), columns):
+	case areAmong(columnsUpTo(ours), columns):
 		if version < schemaVersion {
 			return schemaIncomplete, nil
 		}
@@ -211,21 +210,21 @@ FROM sqlite_master WHERE lower(name) LIKE 'outbox%'`)
 
 // isLegacy reports whether columns are those of a legacy table. Some may be
 // missing, but none unknown: what the store does not know would be lost.
-func isLegacy(columns []column) bool {
-	known := slices.Concat(requiredColumns, laterColumns)
-	return areAmong(requiredColumns, columns) && !slices.ContainsFunc(columns, func(have column) bool {
-		return !slices.ContainsFunc(known, func(want column) bool { return want.name == have.name })
+func isLegacy(have []tableColumn) bool {
+	known := columnsUpTo(laterLegacy)
+	return areAmong(columnsUpTo(legacy), have) && !slices.ContainsFunc(have, func(have tableColumn) bool {
+		return !slices.ContainsFunc(known, func(want tableColumn) bool { return want.name == have.name })
 	})
 }
 
 // columnsOf returns the columns of a table in lower case, or none.
-func columnsOf(ctx context.Context, tx Tx, table string) ([]column, error) {
-	listed, err := queryTexts(ctx, tx, `SELECT CAST(lower(name) || char(0) || lower(type) AS BLOB)
-FROM pragma_table_info('`+table+`') ORDER BY cid`)
-	var columns []column
+func columnsOf(ctx context.Context, tx engine.Tx, table string) ([]tableColumn, error) {
+	listed, err := engine.Texts(ctx, tx, `SELECT CAST(lower(name) || char(0) || lower(type) AS BLOB)
+FROM pragma_table_info('`+table+`', 'main') ORDER BY cid`)
+	var columns []tableColumn
 	for _, text := range listed {
 		name, kind, _ := strings.Cut(text, "\x00")
-		columns = append(columns, column{name, kind})
+		columns = append(columns, tableColumn{name, kind})
 	}
 	return columns, err
 }

@@ -3,8 +3,9 @@ package outbox
 import (
 	"cmp"
 	"context"
-	"slices"
 	"time"
+
+	"example.com/outbox/internal/engine"
 )
 
 // ListStale returns up to limit rows that were claimed, or last extended,
@@ -19,7 +20,7 @@ func (s *Store) ListStale(ctx context.Context, olderThan time.Time, limit int) (
 	if err != nil || limit == 0 {
 		return nil, err
 	}
-	stale, err := read(ctx, s, "list stale", func(tx Tx) ([]storedRow, error) {
+	stale, err := engine.Read(ctx, s.db, "list stale", func(tx engine.Tx) ([]storedRow, error) {
 		return queryRows(ctx, tx, selectStale, before, limit)
 	})
 	return readableRows(stale), err
@@ -43,54 +44,68 @@ func (s *Store) RearmStale(ctx context.Context, olderThan, visibleAfter time.Tim
 	if err != nil || limit == 0 {
 		return nil, err
 	}
-	found, err := look(ctx, s, "rearm stale", func(tx Tx) (bool, error) {
-		return anyRow(ctx, tx, `SELECT id `+fromStale, before, 1)
-	})
-	if err != nil || !found {
-		return nil, err
-	}
-	defer s.staged()
-	stale, err := write(ctx, s, "rearm stale", limit, func(tx Tx, now string) ([]storedRow, error) {
-		return rearmStale(ctx, tx, before, cmp.Or(after, now), limit)
-	})
-	return readableRows(stale), err
-}
-
-const (
-	fromStale = `FROM outbox INDEXED BY outbox_claimed
-WHERE status = 'claimed' AND claimed_at < ?1 ORDER BY claimed_at, dispatch_key LIMIT ?2`
-
-	selectStale = `SELECT ` + selectedRow + ` ` + fromStale
-
-	rearmByID = `UPDATE outbox SET status = 'pending', visible_after = ?1, claimed_at = NULL
-WHERE id IN (SELECT value FROM json_each(?2)) RETURNING id`
-)
-
-func rearmStale(ctx context.Context, tx Tx, before, after string, limit int) ([]storedRow, error) {
-	rows, err := queryRows(ctx, tx, selectStale, before, limit)
-	if err != nil {
-		return nil, err
-	}
-	visibleAfter, err := decodeInstant(after)
-	if err != nil {
-		return nil, err
-	}
-	var rearmed []storedRow
-	for chunk := range slices.Chunk(rows, idsPerStatement) {
-		ids := make([]int64, len(chunk))
-		for i := range chunk {
-			ids[i] = chunk[i].ID
-		}
-		changed, err := queryInts(ctx, tx, rearmByID, after, encodeJSON(ids))
-		if err != nil {
+	if can := s.db.Can(ctx); !can.Batch {
+		found, err := engine.Look(ctx, s.db, "rearm stale", func(tx engine.Tx) (int, error) {
+			return engine.Count(ctx, tx, `SELECT id `+fromStale, before, 1)
+		})
+		if err != nil || found == 0 {
 			return nil, err
 		}
-		for _, row := range chunk {
-			if slices.Contains(changed, row.ID) { // a trigger of the host's may have kept it as it was
-				row.Status, row.VisibleAfter, row.ClaimedAt = Pending, visibleAfter, time.Time{}
-				rearmed = append(rearmed, row)
-			}
-		}
 	}
-	return rearmed, nil
+	var stale []storedRow
+	err = s.write(ctx, alone, true, rearmStaleCall(before, after, limit, &stale))
+	if err != nil {
+		return nil, err
+	}
+	return readableRows(stale), nil
+}
+
+const fromStale = `FROM main.outbox INDEXED BY outbox_claimed
+WHERE status = 'claimed' AND claimed_at < ?1 ORDER BY claimed_at, dispatch_key LIMIT ?2`
+
+var selectStale = `SELECT ` + selectedRow + ` ` + fromStale
+
+const rearmSelected = `UPDATE main.outbox SET ` + setReturned + ` WHERE id IN (SELECT id FROM main.outbox INDEXED BY outbox_claimed
+WHERE status = 'claimed' AND claimed_at < ?2 ORDER BY claimed_at, dispatch_key LIMIT ?3) RETURNING id`
+
+// rearmStaleCall reads the stale rows, in their order, and then makes the same
+// rows pending: the write lock is held throughout.
+func rearmStaleCall(before, after string, limit int, stale *[]storedRow) *engine.Call {
+	var (
+		rows    []storedRow
+		at      string
+		changed map[int64]bool
+	)
+	return &engine.Call{
+		Op: "rearm stale", Weight: limit,
+		Plan: func(now string, _ engine.Abilities) []engine.Statement {
+			rows, at, changed = nil, cmp.Or(after, now), make(map[int64]bool)
+			return []engine.Statement{
+				{Query: selectStale, Args: []any{before, limit}, Row: collect(&rows)},
+				{Query: rearmSelected, Args: []any{at, before, limit}, Row: func(row engine.Row) error {
+					var id int64
+					err := row.Scan(&id)
+					changed[id] = true
+					return err
+				}},
+			}
+		},
+		Then: func(context.Context, engine.Tx, string) error {
+			*stale = nil
+			visibleAfter, err := decodeInstant(at)
+			for _, row := range rows {
+				if changed[row.ID] { // a trigger of the program's may have kept it as it was
+					row.Status, row.VisibleAfter, row.ClaimedAt = Pending, visibleAfter, time.Time{}
+					*stale = append(*stale, row)
+				}
+			}
+			return err
+		},
+		Idle: func(string) *engine.Statement {
+			return &engine.Statement{
+				Query: `SELECT CASE WHEN NOT EXISTS (SELECT id ` + fromStale + `) THEN ` + engine.Fail + ` END`,
+				Args:  []any{before, 1},
+			}
+		},
+	}
 }

@@ -4,237 +4,325 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strconv"
 	"time"
 
+	"example.com/outbox/internal/engine"
 	"github.com/google/uuid"
+)
+
+// The states that the calls of this package change, and what they set. ?1 is the
+// instant that a change writes.
+const (
+	liveStatus    = `('pending', 'claimed')`
+	claimedStatus = `('claimed')`
+	failedStatus  = `('failed')`
+
+	setDone      = `status = 'done', claimed_at = NULL, finished_at = ?1`
+	setCancelled = `status = 'cancelled', claimed_at = NULL, finished_at = ?1`
+	setFailed    = `status = 'failed', claimed_at = NULL, finished_at = ?1, last_error = nullif(?3, '')`
+	setRetried   = `status = 'pending', claimed_at = NULL, visible_after = ?1, attempt = ?3, last_error = nullif(?4, '')`
+	setExtended  = `claimed_at = ?1`
+	setReturned  = `status = 'pending', claimed_at = NULL, visible_after = ?1`
+	setRequeued  = `status = 'pending', visible_after = ?1, attempt = 0, last_error = NULL, finished_at = NULL, fence = ` + reopenedFence
+	setRearmed   = `status = 'pending', visible_after = excluded.visible_after, claimed_at = NULL, last_error = NULL, finished_at = NULL, fence = ` + reopenedFence
+
+	// A fence that is no integer stays as it is, to be found out when the row is
+	// decoded.
+	setClaimed = `status = 'claimed', claimed_at = ?1, fence = CASE typeof(fence) WHEN 'integer' THEN fence + 1 ELSE fence END`
+
+	// A fence that could grow no further has become a REAL; it is set back.
+	setDeadLetter = `status = 'failed', claimed_at = NULL, finished_at = ?1, last_error = bad.reason,
+	fence = CASE WHEN typeof(fence) = 'integer' AND fence >= 0 THEN fence ELSE 9223372036854775807 END`
+
+	// reopenedFence is the fence of a row that is reopened. One that cannot grow
+	// further stays; the next claim makes its row a dead letter.
+	reopenedFence = `CASE WHEN outbox.fence < 9223372036854775807 THEN outbox.fence + 1 ELSE outbox.fence END`
+)
+
+// change is a change of state that refs ask for.
+type change struct {
+	op   string
+	set  string
+	from string
+	to   Status
+}
+
+var (
+	complete = change{"complete", setDone, liveStatus, Done}
+	cancel   = change{"cancel", setCancelled, liveStatus, Cancelled}
+	fail     = change{"fail", setFailed, liveStatus, Failed}
+	retry    = change{"retry", setRetried, liveStatus, Pending}
+	extend   = change{"extend", setExtended, claimedStatus, Claimed}
 )
 
 // Complete settles rows as Done. See the package documentation for what a
 // fence decides: a fenced ref that has lost its row is reported in a
 // ClaimLostError after the others of the call were stored, while one that this
-// very claim has completed before is a success. Without refs it does nothing.
+// very claim has completed before is a success. Without refs it does nothing. A
+// key that no row can have is an ErrInvalid; the other errors are those of the
+// database, see the package documentation.
 //
 // If the process dies, all of the call is stored or nothing; calling again is
 // safe.
 func (s *Store) Complete(ctx context.Context, refs ...Ref) error {
-	return s.transition(ctx, complete, refs)
+	return s.settle(ctx, alone, &transition{change: complete, refs: refs})
 }
 
 // CompleteTx is Complete within the caller's transaction. A ClaimLostError
 // leaves the other refs of the call completed in it; any other error leaves the
 // transaction as it was before the call.
 func (s *Store) CompleteTx(ctx context.Context, tx Tx, refs ...Ref) error {
-	if err := checkRefs(refs); err != nil || len(refs) == 0 {
-		return err
-	}
-	work := &settling{store: s, change: complete, refs: refs}
-	_, err := within(ctx, s, complete.op, tx, func(tx Tx, now string) (done, error) {
-		return done{}, work.runAll(ctx, tx, now, []mergeable{work})
-	})
-	if err != nil {
-		return err
-	}
-	return work.claimLost()
+	return s.settle(ctx, inside(tx), &transition{change: complete, refs: refs})
 }
 
 // Retry makes a live row pending again, not to be claimed before visibleAfter
-// (zero: now), with the given attempt and the text of cause as its last error.
-// Repeated with the same fence it applies again. Errors are those of Complete.
+// (zero: now), with the given attempt and the text of cause as its last error:
+// valid UTF-8 without NULs, at most 8 KiB. Repeated with the same fence it
+// applies again. A visibleAfter outside the years 0000 to 9999 is an ErrInvalid;
+// otherwise errors, and what holds if the process dies, are as for Complete.
 func (s *Store) Retry(ctx context.Context, ref Ref, attempt uint32, visibleAfter time.Time, cause error) error {
-	after, err := checkInstant("visibleAfter", visibleAfter)
+	return s.retry(ctx, alone, ref, attempt, visibleAfter, cause)
+}
+
+// RetryTx is Retry within the caller's transaction. A ClaimLostError, as any
+// other error, leaves that as it was before the call.
+func (s *Store) RetryTx(ctx context.Context, tx Tx, ref Ref, attempt uint32, visibleAfter time.Time, cause error) error {
+	return s.retry(ctx, inside(tx), ref, attempt, visibleAfter, cause)
+}
+
+func (s *Store) retry(ctx context.Context, at place, ref Ref, attempt uint32, visibleAfter time.Time, cause error) error {
+	instant, err := checkInstant("visibleAfter", visibleAfter)
 	if err != nil {
 		return err
 	}
-	change := retry
-	change.at = after
-	change.args = []any{int64(attempt), errorText(cause)}
-	return s.transition(ctx, change, []Ref{ref})
+	return s.settle(ctx, at, &transition{change: retry, refs: []Ref{ref}, at: instant, args: []any{int64(attempt), errorText(cause)}})
 }
 
 // Fail settles a live row as Failed, a dead letter, with the text of cause as
-// its last error: valid UTF-8 without NULs, at most 8 KiB. Errors are those of
-// Complete.
+// its last error: valid UTF-8 without NULs, at most 8 KiB. Errors, and what holds
+// if the process dies, are as for Complete.
 func (s *Store) Fail(ctx context.Context, ref Ref, cause error) error {
-	change := fail
-	change.args = []any{errorText(cause)}
-	return s.transition(ctx, change, []Ref{ref})
+	return s.settle(ctx, alone, &transition{change: fail, refs: []Ref{ref}, args: []any{errorText(cause)}})
 }
 
-// Cancel settles rows as Cancelled. Errors are those of Complete.
+// FailTx is Fail within the caller's transaction. A ClaimLostError, as any other
+// error, leaves that as it was before the call.
+func (s *Store) FailTx(ctx context.Context, tx Tx, ref Ref, cause error) error {
+	return s.settle(ctx, inside(tx), &transition{change: fail, refs: []Ref{ref}, args: []any{errorText(cause)}})
+}
+
+// Cancel settles rows as Cancelled. Errors, and what holds if the process dies,
+// are as for Complete.
 func (s *Store) Cancel(ctx context.Context, refs ...Ref) error {
-	return s.transition(ctx, cancel, refs)
+	return s.settle(ctx, alone, &transition{change: cancel, refs: refs})
 }
 
-// transition is one change of state. They differ in what they set, and in the
-// states they apply to.
+// CancelTx is Cancel within the caller's transaction. A ClaimLostError leaves the
+// other refs of the call cancelled in it; any other error leaves the transaction
+// as it was before the call.
+func (s *Store) CancelTx(ctx context.Context, tx Tx, refs ...Ref) error {
+	return s.settle(ctx, inside(tx), &transition{change: cancel, refs: refs})
+}
+
+// Extend sets ClaimedAt of rows that are claimed to now: the heartbeat of a
+// long job. A fenced ref whose row is no longer claimed with that fence is lost
+// (ClaimLostError, after the others were extended), also one that RearmStale
+// took back, although that can still be completed. The other errors are those of
+// Complete.
+func (s *Store) Extend(ctx context.Context, refs ...Ref) error {
+	return s.settle(ctx, alone, &transition{change: extend, refs: refs})
+}
+
+// transition is a change with the refs that ask for it.
 type transition struct {
-	op   string
-	set  string // ?1 is at, ?2 the refs, args what follows
-	from string
-	to   Status
-	at   string // empty: now
-	args []any
+	change
+	refs []Ref
+	at   string // the instant that it writes; empty: now
+	args []any  // ?3 and what follows
+
+	lost []Ref // the outcome: refs that had lost their rows
 }
 
-const liveStatus = `('pending', 'claimed')`
-
-var (
-	complete = transition{op: "complete", to: Done, from: liveStatus,
-		set: `status = 'done', claimed_at = NULL, finished_at = ?1`}
-	cancel = transition{op: "cancel", to: Cancelled, from: liveStatus,
-		set: `status = 'cancelled', claimed_at = NULL, finished_at = ?1`}
-	fail = transition{op: "fail", to: Failed, from: liveStatus,
-		set: `status = 'failed', claimed_at = NULL, finished_at = ?1, last_error = nullif(?3, '')`}
-	retry = transition{op: "retry", to: Pending, from: liveStatus,
-		set: `status = 'pending', claimed_at = NULL, visible_after = ?1, attempt = ?3, last_error = nullif(?4, '')`}
-	extend = transition{op: "extend", to: Claimed, from: `('claimed')`,
-		set: `claimed_at = ?1`}
-)
-
-func (s *Store) transition(ctx context.Context, change transition, refs []Ref) error {
-	if err := checkRefs(refs); err != nil || len(refs) == 0 {
+// settle runs a transition.
+func (s *Store) settle(ctx context.Context, at place, t *transition) error {
+	if err := checkRefs(t.refs); err != nil || len(t.refs) == 0 {
 		return err
 	}
-	work := &settling{store: s, change: change, refs: refs}
-	if change.to == Pending {
-		defer s.staged()
-	}
-	if err := writeMerged(ctx, s, change.op, len(refs), work); err != nil {
+	if err := s.write(ctx, at, t.to == Pending, t.call()); err != nil {
 		return err
 	}
-	return work.claimLost()
-}
-
-// settling is a transition that others like it can be merged with.
-type settling struct {
-	store  *Store
-	change transition
-	refs   []Ref
-	lost   []string // the outcome
-}
-
-// mergesWith is false for a change that comes with values of its own.
-func (w *settling) mergesWith(other mergeable) bool {
-	o, ok := other.(*settling)
-	return ok && o.change.op == w.change.op && len(w.change.args) == 0
-}
-
-func (w *settling) runAll(ctx context.Context, tx Tx, now string, all []mergeable) error {
-	refs := w.refs
-	if len(all) > 1 {
-		refs = nil
-		for _, work := range all {
-			refs = append(refs, work.(*settling).refs...)
-		}
-	}
-	lost, err := w.store.apply(ctx, tx, now, w.change, refs)
-	if err != nil {
-		return err
-	}
-	for _, work := range all {
-		work := work.(*settling)
-		work.lost = nil
-		for _, ref := range work.refs {
-			if lost[ref] {
-				work.lost = append(work.lost, ref.DispatchKey)
-			}
-		}
-	}
-	return nil
-}
-
-// claimLost is the error of a call whose other refs are stored.
-func (w *settling) claimLost() error {
-	if len(w.lost) == 0 {
+	if len(t.lost) == 0 {
 		return nil
 	}
-	return &ClaimLostError{DispatchKeys: unique(w.lost)}
+	keys := make([]string, len(t.lost))
+	for i, ref := range t.lost {
+		keys[i] = ref.DispatchKey
+	}
+	return &ClaimLostError{DispatchKeys: unique(keys)}
+}
+
+// call describes the transition. Those that bring no values of their own can be
+// joined.
+func (t *transition) call() *engine.Call {
+	call := &engine.Call{Op: t.op, Weight: len(t.refs), Plan: t.plan, Of: t, Join: joinTransitions}
+	if len(t.args) == 0 {
+		call.Kind = t.op
+	}
+	return call
+}
+
+// joinTransitions makes one transition of several.
+func joinTransitions(calls []*engine.Call) *engine.Call {
+	joined := &transition{change: calls[0].Of.(*transition).change}
+	for _, call := range calls {
+		joined.refs = append(joined.refs, call.Of.(*transition).refs...)
+	}
+	call := joined.call()
+	call.Then = func(context.Context, engine.Tx, string) error {
+		lost := make(map[Ref]bool, len(joined.lost))
+		for _, ref := range joined.lost {
+			lost[ref] = true
+		}
+		for _, call := range calls {
+			t := call.Of.(*transition)
+			t.lost = nil
+			for _, ref := range t.refs {
+				if lost[ref] {
+					t.lost = append(t.lost, ref)
+				}
+			}
+		}
+		return nil
+	}
+	return call
 }
 
 const (
-	// givenRefs are the refs of a call, in the order given.
+	// givenRefs are the refs of a call, in the order given. CROSS JOIN keeps the
+	// planner from walking the rows and searching the refs.
 	givenRefs = `(SELECT key AS position, ` + refFence + ` AS fence, ` + refKey + ` AS dispatch_key FROM json_each(?2)) AS ref`
 
-	// CROSS JOIN keeps the planner from walking the rows and searching the refs.
-	matchedRows = `SELECT outbox.id FROM ` + givenRefs + ` CROSS JOIN outbox INDEXED BY outbox_key
+	matchedRows = `id IN (SELECT outbox.id FROM ` + givenRefs + ` CROSS JOIN main.outbox INDEXED BY outbox_key
 	ON outbox.dispatch_key = ref.dispatch_key
 WHERE (ref.fence = 0 OR outbox.fence = ref.fence) AND outbox.status IN `
 
 	// lostRefs are the fenced refs whose rows are not, with that very fence,
 	// in the state asked for, whether they came there just now or before.
-	lostRefs = `SELECT ref.position FROM ` + givenRefs + ` LEFT JOIN outbox INDEXED BY outbox_key
+	lostRefs = `SELECT ref.position FROM ` + givenRefs + ` LEFT JOIN main.outbox INDEXED BY outbox_key
 	ON outbox.dispatch_key = ref.dispatch_key AND outbox.fence = ref.fence AND outbox.status = ?1
 WHERE ref.fence <> 0 AND outbox.id IS NULL`
 )
 
-// apply makes the change in one statement for all refs, or a few if their keys
+// plan makes the change in one statement for all refs, or a few if their keys
 // are long. A second one finds out which refs are lost, if any can be.
-func (s *Store) apply(ctx context.Context, tx Tx, now string, change transition, refs []Ref) (lost map[Ref]bool, err error) {
-	for batch := range argumentBatches(refs, Ref.size) {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		encoded := encodeRefs(batch)
-		changed, err := s.countChanged(ctx, tx,
-			`UPDATE outbox SET `+change.set+` WHERE id IN (`+matchedRows+change.from+`)`,
-			append([]any{cmp.Or(change.at, now), encoded}, change.args...)...)
-		if err != nil {
-			return nil, err
-		}
-		if changed == len(batch) || !slices.ContainsFunc(batch, func(ref Ref) bool { return ref.Fence != 0 }) {
+func (t *transition) plan(now string, can engine.Abilities) (statements []engine.Statement) {
+	t.lost = nil
+	for batch := range argumentBatches(t.refs, Ref.size) {
+		changed := 0
+		statements = append(statements, t.update(cmp.Or(t.at, now), batch, &changed, can))
+		if !slices.ContainsFunc(batch, func(ref Ref) bool { return ref.Fence != 0 }) {
 			continue
 		}
-		positions, err := queryInts(ctx, tx, lostRefs, string(change.to), encoded)
-		if err != nil {
-			return nil, err
-		}
-		if lost == nil {
-			lost = make(map[Ref]bool)
-		}
-		for _, position := range positions {
-			lost[batch[position]] = true
+		statements = append(statements, engine.Statement{
+			Query: lostRefs, Args: []any{string(t.to), encodeRefs(batch)},
+			Unless: func() bool { return changed == len(batch) },
+			Row: func(row engine.Row) error {
+				var position int
+				err := row.Scan(&position)
+				if err == nil {
+					t.lost = append(t.lost, batch[position])
+				}
+				return err
+			},
+		})
+	}
+	return statements
+}
+
+// update is the UPDATE of some refs. One alone is found by its key: SQLite takes
+// longer to compile a list.
+func (t *transition) update(at string, refs []Ref, changed *int, can engine.Abilities) engine.Statement {
+	statement := engine.Statement{Query: `UPDATE main.outbox INDEXED BY outbox_key SET ` + t.set + ` WHERE dispatch_key = ?2 AND status IN ` + t.from}
+	ref := refs[0]
+	if len(refs) > 1 {
+		statement.Query = `UPDATE main.outbox SET ` + t.set + ` WHERE ` + matchedRows + t.from + `)`
+		statement.Args = append([]any{at, encodeRefs(refs)}, t.args...)
+	} else {
+		statement.Args = append([]any{at, ref.DispatchKey}, t.args...)
+		if ref.Fence != 0 {
+			statement.Args = append(statement.Args, ref.Fence)
+			statement.Query += ` AND fence = ?` + strconv.Itoa(len(statement.Args))
 		}
 	}
-	return lost, nil
+	return counted(statement, changed, can)
+}
+
+// counted has an UPDATE or DELETE count the rows it changes. Asking the driver is
+// cheaper than returning each of them, where its answer is right.
+func counted(statement engine.Statement, n *int, can engine.Abilities) engine.Statement {
+	if can.Counts {
+		statement.Changed = func(changed, _ int64) error {
+			*n += int(changed)
+			return nil
+		}
+		return statement
+	}
+	statement.Query += ` RETURNING 1`
+	statement.Row = func(engine.Row) error {
+		*n++
+		return nil
+	}
+	return statement
 }
 
 // SettleWorkflow cancels all live rows of a workflow and returns their keys,
-// sorted: none if it has no live row.
+// sorted: none if it has no live row. A nil workflow is an ErrInvalid; the other
+// errors are those of the database.
 //
 // If the process dies, all of them are cancelled or none.
 func (s *Store) SettleWorkflow(ctx context.Context, workflowID uuid.UUID) (keys []string, err error) {
-	if err := checkWorkflow(workflowID); err != nil {
-		return nil, err
-	}
-	return write(ctx, s, "settle workflow", unbounded, func(tx Tx, now string) ([]string, error) {
-		return settleWorkflow(ctx, tx, now, workflowID)
-	})
+	return s.settleWorkflow(ctx, alone, workflowID)
 }
 
 // SettleWorkflowTx is SettleWorkflow within the caller's transaction. If it
 // fails, the transaction is as it was before the call.
 func (s *Store) SettleWorkflowTx(ctx context.Context, tx Tx, workflowID uuid.UUID) (keys []string, err error) {
+	return s.settleWorkflow(ctx, inside(tx), workflowID)
+}
+
+const settleLive = `UPDATE main.outbox INDEXED BY outbox_unsettled SET ` + setCancelled + `
+WHERE finished_at IS NULL AND workflow_id = ?2 AND status IN ` + liveStatus + ` RETURNING CAST(dispatch_key AS BLOB)`
+
+func (s *Store) settleWorkflow(ctx context.Context, at place, workflowID uuid.UUID) ([]string, error) {
 	if err := checkWorkflow(workflowID); err != nil {
 		return nil, err
 	}
-	return within(ctx, s, "settle workflow", tx, func(tx Tx, now string) ([]string, error) {
-		return settleWorkflow(ctx, tx, now, workflowID)
+	var keys []string
+	err := s.write(ctx, at, false, &engine.Call{
+		Op: "settle workflow", Weight: engine.Unbounded,
+		Plan: func(now string, _ engine.Abilities) []engine.Statement {
+			keys = nil
+			return []engine.Statement{{Query: settleLive, Args: []any{now, workflowID.String()}, Row: func(row engine.Row) error {
+				var key []byte
+				err := row.Scan(&key)
+				keys = append(keys, string(key))
+				return err
+			}}}
+		},
 	})
-}
-
-const settleLive = `UPDATE outbox INDEXED BY outbox_unsettled SET status = 'cancelled', claimed_at = NULL, finished_at = ?1
-WHERE finished_at IS NULL AND workflow_id = ?2 AND status IN ` + liveStatus + ` RETURNING CAST(dispatch_key AS BLOB)`
-
-func settleWorkflow(ctx context.Context, tx Tx, now string, workflowID uuid.UUID) ([]string, error) {
-	keys, err := queryTexts(ctx, tx, settleLive, now, workflowID.String())
+	if err != nil {
+		return nil, err
+	}
 	slices.Sort(keys)
-	return keys, err
+	return keys, nil
 }
 
 // Requeue makes failed rows pending again, visible now, with attempt 0, their
 // last error and finish cleared and their fence grown: the operator's redrive
 // of dead letters. It returns how many there were; keys of other rows and of
-// none are passed over.
+// none are passed over. A key that no row can have is an ErrInvalid; the other
+// errors are those of the database.
 //
 // If the process dies, all of the call is stored or nothing.
 func (s *Store) Requeue(ctx context.Context, dispatchKeys ...string) (requeued int, err error) {
@@ -245,27 +333,25 @@ func (s *Store) Requeue(ctx context.Context, dispatchKeys ...string) (requeued i
 	if err := checkRefs(refs); err != nil || len(refs) == 0 {
 		return 0, err
 	}
-	defer s.staged()
-	return write(ctx, s, "requeue", len(refs), func(tx Tx, now string) (int, error) {
-		requeued := 0
-		for batch := range argumentBatches(refs, Ref.size) {
-			n, err := countRows(ctx, tx, requeueFailed, now, encodeRefs(batch))
-			if err != nil {
-				return 0, err
+	count := 0
+	err = s.write(ctx, alone, true, &engine.Call{
+		Op: "requeue", Weight: len(refs),
+		Plan: func(now string, can engine.Abilities) (statements []engine.Statement) {
+			count = 0
+			for batch := range argumentBatches(refs, Ref.size) {
+				statements = append(statements, counted(engine.Statement{
+					Query: `UPDATE main.outbox SET ` + setRequeued + ` WHERE ` + matchedRows + failedStatus + `)`,
+					Args:  []any{now, encodeRefs(batch)},
+				}, &count, can))
 			}
-			requeued += n
-		}
-		return requeued, nil
+			return statements
+		},
 	})
+	if err != nil {
+		return 0, err
+	}
+	return count, nil
 }
-
-// reopenedFence is the fence of a row that is reopened. One that cannot grow
-// further stays; the next claim buries its row.
-const reopenedFence = `CASE WHEN outbox.fence < 9223372036854775807 THEN outbox.fence + 1 ELSE outbox.fence END`
-
-const requeueFailed = `UPDATE outbox SET status = 'pending', attempt = 0, visible_after = ?1,
-	last_error = NULL, finished_at = NULL, fence = ` + reopenedFence + `
-WHERE id IN (` + matchedRows + `('failed')) RETURNING 1`
 
 // size is about how many bytes a ref takes in an argument.
 func (ref Ref) size() int { return len(ref.DispatchKey) + 24 }

@@ -355,10 +355,10 @@ func TestConnectionCutInTheMiddleOfACallStoresAllOrNothing(t *testing.T) {
 	t.Parallel()
 	for _, request := range []struct{ name, text string }{
 		{"begin", `"BEGIN IMMEDIATE`},
-		{"insert is described", `describe","sql":"INSERT INTO outbox (`},
-		{"insert", `"stmt":{"sql":"INSERT INTO outbox (`},
-		{"payload is described", `describe","sql":"INSERT INTO outbox_payload`},
-		{"payload", `"stmt":{"sql":"INSERT INTO outbox_payload`},
+		{"insert is described", `describe","sql":"INSERT INTO main.outbox (`},
+		{"insert", `"stmt":{"sql":"INSERT INTO main.outbox (`},
+		{"payload is described", `describe","sql":"INSERT INTO main.outbox_payload`},
+		{"payload", `"stmt":{"sql":"INSERT INTO main.outbox_payload`},
 	} {
 		t.Run("append/"+request.name, func(t *testing.T) {
 			t.Parallel()

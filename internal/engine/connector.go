@@ -1,4 +1,4 @@
-package outbox
+package engine
 
 import (
 	"context"
@@ -41,7 +41,9 @@ func (c dsnConnector) Driver() driver.Driver { return c.driver }
 type connector struct {
 	driver.Connector
 	kind        target
-	synchronous Synchronous
+	synchronous string // FULL or NORMAL
+	secret      secret
+	readOnly    bool // as the data source name says
 	busyTimeout time.Duration
 	logger      *slog.Logger
 
@@ -59,7 +61,7 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return nil, c.secret.keptFrom(err)
 	}
 	conn = &guardedConn{Conn: conn, logger: c.logger}
 	for _, setting := range c.settings() {
@@ -69,7 +71,7 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 		})
 		if err != nil {
 			conn.Close()
-			return nil, fmt.Errorf("%s: %w", setting, err)
+			return nil, fmt.Errorf("%s: %w", setting, c.secret.keptFrom(err))
 		}
 	}
 	return conn, nil
@@ -99,25 +101,26 @@ func (c *connector) openKeeper(ctx context.Context, driverName, dataSourceName s
 }
 
 // settings are the statements that configure a connection. The waiting for
-// locks is done in tx.go, since drivers wait deaf to the context.
+// locks is done by retryBusy.
 func (c *connector) settings() []string {
 	const noWait = "PRAGMA busy_timeout = 0"
 	switch c.kind {
-	case serverDatabase:
+	case serverTarget:
 		return nil
-	case memoryDatabase:
+	case memoryTarget:
 		return []string{noWait}
 	}
-	if c.synchronous == Normal {
-		return []string{noWait, "PRAGMA synchronous = NORMAL", fewCheckpoints, walSizeLimit}
+	settings := []string{noWait, "PRAGMA synchronous = " + c.synchronous, walSizeLimit}
+	if c.synchronous == "NORMAL" {
+		settings = append(settings, fewCheckpoints)
 	}
-	return []string{noWait, "PRAGMA synchronous = FULL", walSizeLimit}
+	return settings
 }
 
 // Where only a checkpoint waits for the disk, one after 16 MiB rather than
 // SQLite's 4 makes small appends a sixth faster. Where every commit does it gains
 // nothing, and a WAL that grows for longer is slower to sync. A WAL that a long
-// reader made grow is cut back when it is used anew.
+// reader made grow is cut back when it is next reset.
 const (
 	fewCheckpoints = "PRAGMA wal_autocheckpoint = 4000"
 	walSizeLimit   = "PRAGMA journal_size_limit = 20971520"

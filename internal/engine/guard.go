@@ -1,7 +1,8 @@
-package outbox
+package engine
 
 import (
 	"context"
+	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"fmt"
@@ -9,14 +10,16 @@ import (
 	"log/slog"
 	"reflect"
 	"runtime/debug"
+
+	"example.com/outbox/sqlbatch"
 )
 
 // After a panic inside a query, database/sql keeps the connection locked for
 // good: whoever closes it waits for ever, and the pool never gets its place
-// back. Rows that are closed when their context ends are so on a goroutine of
-// database/sql, where a panic ends the program. So on a database that Open
-// opened, a panic of the driver becomes an error, and its connection is closed
-// rather than used again.
+// back. Rows that are closed because their context ended are closed on a
+// goroutine of database/sql, where a panic ends the program. So on a database
+// that Open opened, a panic of the driver becomes an error, and its connection is
+// closed rather than used again.
 
 // guardedConn is a driver's connection whose panics are errors.
 type guardedConn struct {
@@ -254,4 +257,22 @@ func (r *guardedRows) ColumnTypePrecisionScale(index int) (precision, scale int6
 		return rows.ColumnTypePrecisionScale(index)
 	}
 	return 0, 0, false
+}
+
+// batchConn returns a driver's connection as one that takes batches, if it does.
+func batchConn(c any) (sqlbatch.Conn, bool) {
+	if guarded, ok := c.(*guardedConn); ok {
+		c = guarded.Conn
+	}
+	batch, ok := c.(sqlbatch.Conn)
+	return batch, ok
+}
+
+// takesBatches reports whether the driver of a connection sends batches.
+func takesBatches(conn *sql.Conn) (takes bool) {
+	_ = conn.Raw(func(c any) error {
+		_, takes = batchConn(c)
+		return nil
+	})
+	return takes
 }

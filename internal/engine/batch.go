@@ -1,0 +1,238 @@
+package engine
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"example.com/outbox/sqlbatch"
+)
+
+// On a server that takes batches a call is one request: its BEGIN IMMEDIATE and
+// its COMMIT travel with its statements. One request of a DB is under way at a
+// time, since the server runs one transaction at a time anyhow; calls that gather
+// meanwhile share the next, each in a savepoint.
+
+// writeBatch runs a call in its turn, or has another goroutine run it with its
+// own. A call whose context ends while its request is under way returns
+// ErrCommitUnknown: nobody can call a request back.
+func (db *DB) writeBatch(ctx context.Context, call *Call) error {
+	j := &job{ctx: ctx, call: call, impatient: true}
+	mine, err := db.line.take(j)
+	if err != nil {
+		return err
+	}
+	if mine {
+		j.come = make(chan struct{})
+		if ctx.Done() == nil {
+			db.leadBatch(j)
+		} else {
+			go db.leadBatch(j) // which others may rely on when ctx has ended
+		}
+		if !j.wait() {
+			return fmt.Errorf("%w: %w", ErrCommitUnknown, ctx.Err())
+		}
+	}
+	if j.panicked != nil {
+		panic(j.panicked)
+	}
+	return j.err
+}
+
+// leadBatch sends the call of a job whose turn it is, and those that gathered
+// behind it, and sees to what their answers ask for.
+func (db *DB) leadBatch(first *job) {
+	group := []*job{first}
+	defer func() {
+		for _, j := range group {
+			j.serve()
+		}
+	}()
+	if !first.call.Whole {
+		group = append(group, db.gather(mostWeight-first.call.Weight)...)
+	}
+	ctx, cancel := whileAny(group)
+	defer cancel()
+	committed := func() (committed []*unit) {
+		defer db.line.pass()
+		return db.sendGroup(ctx, group)
+	}()
+	for _, u := range committed {
+		u.conclude(ctx, db)
+	}
+}
+
+// whileAny returns a context that ends once those of all jobs have.
+func whileAny(group []*job) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(group[0].ctx))
+	go func() {
+		for _, j := range group {
+			select {
+			case <-j.ctx.Done():
+			case <-ctx.Done():
+				return
+			}
+		}
+		cancel()
+	}()
+	return ctx, cancel
+}
+
+// sendGroup runs the calls of jobs, together if it can, and returns those that
+// are committed and have still to be concluded.
+func (db *DB) sendGroup(ctx context.Context, group []*job) []*unit {
+	alive := make([]*job, 0, len(group))
+	for _, j := range group {
+		j.err = j.ctx.Err()
+		if j.err == nil {
+			alive = append(alive, j)
+		}
+	}
+	if len(alive) == 0 {
+		return nil
+	}
+	units := unitsOf(alive)
+	err := db.sendPatiently(ctx, units)
+	if errors.Is(err, errApart) {
+		var committed []*unit
+		for _, j := range alive {
+			apart := &unit{call: j.call, jobs: []*job{j}}
+			if err := db.sendPatiently(ctx, []*unit{apart}); err != nil {
+				apart.fail(err)
+			} else {
+				committed = append(committed, apart)
+			}
+		}
+		return committed
+	}
+	if err != nil {
+		for _, u := range units {
+			u.fail(err)
+		}
+		return nil
+	}
+	return units
+}
+
+// errApart is for calls that failed together and are to be sent one by one.
+var errApart = errors.New("outbox: to be sent apart")
+
+// sendPatiently sends units in one request, again while others keep the
+// database locked.
+func (db *DB) sendPatiently(ctx context.Context, units []*unit) error {
+	if len(units) == 1 && (units[0].call.Whole || units[0].tooLarge()) {
+		u := units[0]
+		u.concluded = true
+		return db.sendWhole(ctx, u)
+	}
+	return db.retryBusy(ctx, func() error { return db.sendOnce(ctx, units) })
+}
+
+// sendWhole runs a call that takes several requests in one transaction.
+func (db *DB) sendWhole(ctx context.Context, u *unit) error {
+	return u.protect(func() error {
+		return db.transaction(ctx, batchAbilities, immediate, func(s *session) error {
+			return s.first(ctx, func(*sql.Conn) error { return db.run(ctx, s.conn, u.call, batchAbilities) })
+		})
+	})
+}
+
+// sendOnce sends units in one request.
+func (db *DB) sendOnce(ctx context.Context, units []*unit) (err error) {
+	request := newRequest(units)
+	if err := request.plan(db); err != nil {
+		return err
+	}
+	conn, err := db.pool.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	var results []sqlbatch.Result
+	err = conn.Raw(func(c any) error {
+		batch, ok := batchConn(c)
+		if !ok {
+			return errors.ErrUnsupported
+		}
+		var err error
+		results, err = batch.Batch(ctx, request.steps)
+		return keepConn{err}.orNil()
+	})
+	if kept := (keepConn{}); errors.As(err, &kept) {
+		err = kept.error
+	}
+	switch {
+	case err == nil:
+		return request.read(results)
+	case sqlbatch.NothingDone(err):
+		return err
+	case sqlbatch.Lost(err), isEnded(err):
+		return fmt.Errorf("%w: %w", ErrCommitUnknown, err)
+	case len(units) > 1:
+		return errApart
+	}
+	return err
+}
+
+// keepConn hides what an error wraps from database/sql, which would act on it.
+type keepConn struct{ error }
+
+func (k keepConn) orNil() error {
+	if k.error == nil {
+		return nil
+	}
+	return k
+}
+
+// unit is a call of a request: that of a job, or that of several which were
+// joined.
+type unit struct {
+	call       *Call
+	jobs       []*job
+	statements []Statement
+	now        string
+	concluded  bool // there is nothing left to do
+}
+
+// unitsOf joins the calls of jobs that can be joined.
+func unitsOf(group []*job) (units []*unit) {
+	for len(group) > 0 {
+		calls := joinable(group)
+		u := &unit{call: group[0].call, jobs: group[:max(len(calls), 1)]}
+		if len(calls) > 1 {
+			u.call = calls[0].Join(calls)
+		}
+		units = append(units, u)
+		group = group[len(u.jobs):]
+	}
+	return units
+}
+
+// fail gives all jobs of a unit an outcome.
+func (u *unit) fail(err error) {
+	for _, j := range u.jobs {
+		j.err = err
+	}
+}
+
+// protect runs what is a job's own, which must not end the goroutine of another.
+func (u *unit) protect(fn func() error) error { return u.jobs[0].protect(fn) }
+
+// conclude runs what is left of a call whose plan was committed.
+func (u *unit) conclude(ctx context.Context, db *DB) {
+	if u.concluded || u.call.Then == nil {
+		return
+	}
+	err := u.protect(func() error {
+		conn, err := db.pool.Conn(ctx)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		return u.call.Then(ctx, conn, u.now)
+	})
+	if err != nil {
+		u.fail(fmt.Errorf("%w: %w", ErrCommitUnknown, err))
+	}
+}

@@ -1,0 +1,139 @@
+package engine
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+
+	"github.com/google/uuid"
+)
+
+// target is the kind of database behind a data source name.
+type target int
+
+const (
+	fileTarget   target = iota // a local file
+	memoryTarget               // in memory of this process
+	serverTarget               // a libSQL server
+)
+
+// Open opens a database by driver and data source name, and gives every new
+// connection its settings, by default those of a synchronous level. It changes
+// nothing in it. See [DB.UseWAL] for what is left to do.
+func Open(ctx context.Context, driverName, dataSourceName, synchronous string, config Config) (*DB, error) {
+	secret := secretOf(dataSourceName)
+	kind, name := classify(dataSourceName)
+	base, err := baseConnector(driverName, name)
+	if err != nil {
+		return nil, &OpError{"open", secret.keptFrom(err)}
+	}
+	db := &DB{config: config, owned: true}
+	db.connector = &connector{
+		Connector: base, kind: kind, synchronous: synchronous, secret: secret,
+		readOnly:    strings.Contains(name, "mode=ro") || strings.Contains(name, "immutable=1"),
+		busyTimeout: config.BusyTimeout, logger: config.Logger,
+	}
+	db.pool = sql.OpenDB(db.connector)
+	db.pool.SetMaxOpenConns(maxConnections)
+	db.pool.SetMaxIdleConns(maxConnections)
+	switch kind {
+	case fileTarget:
+		db.known.Store(&localAbilities)
+	case memoryTarget:
+		db.known.Store(&localAbilities)
+		db.shared = name == dataSourceName
+		db.pool.SetMaxOpenConns(1) // SQLite's shared cache locks whole tables between connections
+		db.pool.SetMaxIdleConns(1)
+		err = db.connector.openKeeper(ctx, driverName, name)
+	case serverTarget:
+		err = db.lookAtServer(ctx)
+	}
+	if err != nil {
+		db.Close()
+		return nil, db.explain(ctx, "open", secret.keptFrom(err))
+	}
+	return db, nil
+}
+
+// lookAtServer finds out whether the driver of a server sends batches. If not,
+// the server has to be kept from losing its write lock.
+func (db *DB) lookAtServer(ctx context.Context) error {
+	s := db.newSession(ctx, serverAbilities)
+	defer s.end()
+	found := serverAbilities
+	err := s.do(func() (err error) {
+		if s.conn, err = db.pool.Conn(ctx); err == nil && takesBatches(s.conn) {
+			found = batchAbilities
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if !found.Batch {
+		db.contention = &contention{}
+	}
+	db.known.Store(&found)
+	return nil
+}
+
+// UseWAL puts a file into WAL mode, which is a change of the file and waits
+// until it is known to be the caller's. A file that cannot be written stays as
+// it is, and so do other databases.
+func (db *DB) UseWAL(ctx context.Context) error {
+	if db.connector.kind != fileTarget || db.connector.readOnly {
+		return nil
+	}
+	mode, err := Read(ctx, db, "open", func(tx Tx) (mode string, err error) {
+		err = tx.QueryRowContext(ctx, "PRAGMA journal_mode = WAL").Scan(&mode)
+		return mode, err
+	})
+	if err == nil && mode != "wal" {
+		err = fmt.Errorf("outbox: open: journal mode is %q and cannot be set to wal", mode)
+	}
+	return err
+}
+
+// classify tells the kind of a data source name, and replaces one of a private
+// in-memory database by a unique name that several connections can share: so
+// the data outlives a connection that has to be thrown away.
+func classify(dataSourceName string) (target, string) {
+	name, query, _ := strings.Cut(dataSourceName, "?")
+	for _, scheme := range []string{"http://", "https://", "libsql://", "ws://", "wss://"} {
+		if strings.HasPrefix(strings.ToLower(name), scheme) {
+			return serverTarget, dataSourceName
+		}
+	}
+	private := name == ":memory:" || name == "file::memory:"
+	switch {
+	case strings.Contains(query, "vfs=memdb"):
+		return memoryTarget, dataSourceName
+	case !private && !strings.Contains(query, "mode=memory"):
+		return fileTarget, dataSourceName
+	case private || !strings.Contains(query, "cache=shared"):
+		dataSourceName = withParameters("file:outbox-"+uuid.NewString(), "mode=memory&cache=shared", query)
+	}
+	return memoryTarget, dataSourceName
+}
+
+// inMemdb is the name of a shared in-memory database for SQLite without shared
+// cache, which has them in a file system of its own,
+// see https://www.sqlite.org/src/file/src/memdb.c.
+func inMemdb(dataSourceName string) string {
+	name, query, _ := strings.Cut(strings.TrimPrefix(dataSourceName, "file:"), "?")
+	return withParameters("file:/"+strings.TrimLeft(name, "/"), "vfs=memdb", query)
+}
+
+// withParameters appends the parameters that say where a database is, and those
+// of query, which may be the driver's, that say something else.
+func withParameters(name, where, query string) string {
+	name += "?" + where
+	for parameter := range strings.SplitSeq(query, "&") {
+		key, _, _ := strings.Cut(parameter, "=")
+		if key != "" && key != "mode" && key != "cache" {
+			name += "&" + parameter
+		}
+	}
+	return name
+}

@@ -1,0 +1,221 @@
+package engine
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"time"
+
+	"example.com/outbox/sqlbatch"
+)
+
+// How a transaction begins: one that writes takes the lock at once, one that
+// only reads takes none.
+const (
+	immediate = "BEGIN IMMEDIATE"
+	deferred  = "BEGIN"
+)
+
+// transaction runs work in a transaction on a connection of the pool, and
+// commits it if work returns nil and the context of the session has not ended.
+// Otherwise, and also if work panics or ends its goroutine, nothing is stored.
+// work makes its calls of the driver by do.
+func (db *DB) transaction(ctx context.Context, can Abilities, statement string, work func(s *session) error) error {
+	s := db.newSession(ctx, can)
+	defer s.end()
+	if err := s.do(func() error { return s.begin(statement) }); err != nil {
+		return err
+	}
+	if err := work(s); err != nil {
+		return err
+	}
+	if err := s.ctx.Err(); err != nil {
+		return err
+	}
+	return s.commit()
+}
+
+// begin gets a connection and begins a transaction on it. It mends a connection
+// that was given back to the pool inside a transaction, and replaces one that a
+// server has forgotten.
+func (s *session) begin(statement string) error {
+	for times := 1; ; times++ {
+		conn := s.db.contention.take()
+		if conn == nil {
+			var err error
+			if conn, err = s.db.pool.Conn(s.ctx); err != nil {
+				return err
+			}
+		}
+		s.conn, s.open = conn, true
+		if s.unbegun = deferBegin(conn, statement); s.unbegun {
+			return nil
+		}
+		err := s.db.retryBusy(s.ctx, func() error { return s.db.beginOn(s.ctx, conn, statement) })
+		if err == nil {
+			return nil
+		}
+		s.open = !isBusy(err)
+		s.release() // the ROLLBACK throws a connection away that is past mending
+		if isBusy(err) || s.tried(times, err) {
+			return err
+		}
+	}
+}
+
+// deferBegin has the statement that begins a transaction travel with the first
+// one in it, if the connection takes batches.
+func deferBegin(conn *sql.Conn, statement string) (deferred bool) {
+	_ = conn.Raw(func(c any) error {
+		var batch sqlbatch.Conn
+		if batch, deferred = batchConn(c); deferred {
+			batch.Defer(statement)
+		}
+		return nil
+	})
+	return deferred
+}
+
+// first makes a call of the driver which may be the first in the transaction,
+// and then may have to wait for the lock.
+func (s *session) first(ctx context.Context, call func(conn *sql.Conn) error) error {
+	return s.doWithin(ctx, func() error {
+		if !s.unbegun {
+			return call(s.conn)
+		}
+		return s.db.retryBusy(ctx, func() error {
+			err := call(s.conn)
+			s.unbegun = sqlbatch.NothingDone(err)
+			return err
+		})
+	})
+}
+
+func (db *DB) beginOn(ctx context.Context, conn *sql.Conn, statement string) error {
+	start := time.Now()
+	if _, err := conn.ExecContext(ctx, statement); err != nil {
+		return err
+	}
+	db.contention.noteBegin(time.Since(start))
+	if !db.shared {
+		return nil
+	}
+	// In a shared cache a reader of another pool can lock a table within this
+	// transaction still. Writes that change nothing lock them first.
+	for _, table := range db.config.Tables {
+		if _, err := conn.ExecContext(ctx, "DELETE FROM main."+table+" WHERE FALSE"); isBusy(err) {
+			_ = rollback(conn)
+			return err
+		}
+	}
+	return nil
+}
+
+// commit ends the transaction.
+func (s *session) commit() error {
+	ctx := s.ctx
+	patient, stop := outlive(ctx, commitGrace)
+	defer stop()
+	s.ctx = patient
+	err := s.do(func() error {
+		err := s.db.commitOn(ctx, s.conn)
+		s.open = false
+		if err == nil && s.db.contention.keep(s.conn, &s.db.closed) {
+			s.conn = nil
+		}
+		s.release()
+		return err
+	})
+	if errors.Is(err, errLeft) {
+		return fmt.Errorf("%w: %w", ErrCommitUnknown, ctx.Err())
+	}
+	return err
+}
+
+// commitOn commits or undoes the transaction on conn. A reader in
+// rollback-journal mode may hold the COMMIT up; then it is sent again.
+func (db *DB) commitOn(ctx context.Context, conn *sql.Conn) error {
+	err := db.retryBusy(ctx, func() error { return db.sendCommit(ctx, conn) })
+	if err == nil {
+		return nil
+	}
+	switch {
+	case isNoTransaction(err):
+		return ErrRolledBack
+	case isTimedOut(err), isExpired(err):
+		discard(conn)
+		return fmt.Errorf("%w: %w", ErrRolledBack, err)
+	case isUnsent(err):
+		discard(conn)
+		return err
+	}
+	if still, known := inTransaction(conn); still {
+		_ = rollback(conn)
+		return err
+	} else if known && isFull(err) {
+		return err // SQLite has undone it
+	}
+	discard(conn)
+	return fmt.Errorf("%w: %w", ErrCommitUnknown, err)
+}
+
+// sendCommit sends COMMIT, whatever becomes of ctx.
+func (db *DB) sendCommit(ctx context.Context, conn *sql.Conn) error {
+	ctx = context.WithoutCancel(ctx)
+	if db.contention.present() {
+		return Query(ctx, conn, "COMMIT", nil, func(Row) error { return nil })
+	}
+	start := time.Now()
+	_, err := conn.ExecContext(ctx, "COMMIT")
+	if err == nil {
+		db.contention.noteCommit(time.Since(start))
+	}
+	return err
+}
+
+// inTransaction asks whether a transaction is open on conn. If none is, it
+// leaves none. known is false if the connection gave no clear answer.
+func inTransaction(conn *sql.Conn) (still, known bool) {
+	_ = conn.Raw(func(c any) error {
+		batch, ok := batchConn(c)
+		known = ok
+		still = ok && batch.InTransaction()
+		return nil
+	})
+	if known {
+		return still, true
+	}
+	_, err := conn.ExecContext(context.Background(), deferred)
+	if isRemembered(err) { // asked again, it passes the question on
+		_, err = conn.ExecContext(context.Background(), deferred)
+	}
+	if err == nil {
+		_ = rollback(conn)
+		return false, true
+	}
+	return isInTransaction(err), isInTransaction(err)
+}
+
+// rollback ends a transaction on conn if there is one. A connection that does
+// not let it be ended is thrown away, which ends it too; the error says why.
+func rollback(conn *sql.Conn) error {
+	ended := false
+	defer func() {
+		if !ended { // also if the driver panicked
+			discard(conn)
+		}
+	}()
+	_, err := conn.ExecContext(context.Background(), "ROLLBACK")
+	if isNoTransaction(err) {
+		err = nil
+	}
+	ended = err == nil
+	return err
+}
+
+// discard makes the pool close conn instead of using it again.
+func discard(conn *sql.Conn) {
+	_ = conn.Raw(func(any) error { return driver.ErrBadConn })
+}
