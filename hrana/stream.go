@@ -132,8 +132,8 @@ func (s *stream) exchange(ctx context.Context, text []byte) (*answer, *Error) {
 	if err != nil {
 		return nil, s.to.redact(sendError(ctx, err, false))
 	}
-	request.Body, _ = d.reader()
-	request.GetBody = d.reader
+	request.Body, _ = d.open()
+	request.GetBody = d.open
 	request.ContentLength = int64(len(text))
 	request.Header["Content-Type"] = contentType
 	if token := s.to.token(); token != "" {
