@@ -294,7 +294,7 @@ func (a *answer) expect(kinds ...string) *Error {
 	}
 	for i, kind := range kinds {
 		if r := a.replies[i]; r.err == nil && r.kind != kind {
-			return invalid("a result of kind %q for a request of kind %q", r.kind, kind)
+			return invalid("a result of another kind for a request of kind %s", kind)
 		}
 		if a.replies[i].err == nil && a.replies[i].result == nil && (kind == kindExecute || kind == kindBatch) {
 			return invalid("a %s without its result", kind)

@@ -153,7 +153,7 @@ func FuzzRequest(f *testing.F) {
 			require.True(t, refused.NothingDone())
 			return
 		}
-		r := &request{text: append(append([]byte(`{"requests":[`), b...))}
+		r := &request{text: append([]byte(`{"requests":[`), b...)}
 		whole := r.on("baton")
 		var got struct {
 			Baton    string
