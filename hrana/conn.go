@@ -88,6 +88,7 @@ func (c *conn) usable() *Error {
 	if c.dead != nil {
 		e := *c.dead
 		e.outcome = nothing // of this request
+		e.message = "the connection is past use, since: " + e.message
 		return &e
 	}
 	if c.tx != nil && c.tx.gone {

@@ -49,7 +49,7 @@ func startFake(t testing.TB, start func(*httptest.Server)) *fake {
 	return f
 }
 
-// on makes the handler answer the next request, or all of them.
+// once makes the handler answer the next request, and always all of them.
 func (f *fake) once(h http.HandlerFunc) {
 	f.always(func(w http.ResponseWriter, r *http.Request) {
 		f.always(nil)
@@ -372,6 +372,26 @@ func TestATransactionThatEndedIsNotGoneOnWith(t *testing.T) {
 	_, err = tx.Exec("INSERT")
 	require.Error(t, err)
 	require.NoError(t, tx.Rollback())
+}
+
+func TestAStreamThatTheServerEndsInsideATransaction(t *testing.T) {
+	f := startFake(t, nil)
+	db := openFake(t, f, nil)
+	tx, err := db.Begin()
+	require.NoError(t, err)
+	f.seen()
+	f.once(answer(200, "application/json", `{"baton":null,"results":[{"type":"ok","response":{"type":"execute","result":{}}},`+
+		`{"type":"ok","response":{"type":"get_autocommit","is_autocommit":false}}]}`))
+	_, err = tx.Exec("INSERT")
+	require.NoError(t, err)
+	for range 2 {
+		_, err = tx.Exec("INSERT")
+		require.Equal(t, sqlbatch.CodeStreamUnknown, sqlbatch.Code(err))
+		require.True(t, sqlbatch.NothingDone(err))
+	}
+	require.Equal(t, sqlbatch.CodeStreamUnknown, sqlbatch.Code(tx.Commit()))
+	require.Empty(t, f.seen())
+	require.NoError(t, db.Ping())
 }
 
 func TestAConnectionThatComesBackInsideATransactionIsClosed(t *testing.T) {

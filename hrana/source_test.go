@@ -108,7 +108,7 @@ func TestTheTokenIsNowhereToBeSeen(t *testing.T) {
 	require.NoError(t, conn.Close())
 	for _, echo := range []http.HandlerFunc{
 		answer(401, "text/plain", "no such token: "+token), answer(401, "application/json", `{"error":"`+token+`","code":"`+token+`"}`),
-		answer(500, "text/html", token), answer(200, "text/html", token),
+		answer(500, "text/html", token), answer(500, "text/plain", strings.Repeat("x", 497)+token), answer(200, "text/html", token),
 		answer(200, "application/json", `{"results":[{"type":"error","error":{"message":"`+token+`"}},{"type":"ok","response":{"type":"get_autocommit","is_autocommit":true}}]}`),
 		answer(200, "application/json", `{"results":[{"type":"ok","response":{"type":"`+token+`"}},{"type":"ok","response":{"type":"get_autocommit","is_autocommit":true}}]}`),
 		func(w http.ResponseWriter, r *http.Request) {
