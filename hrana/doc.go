@@ -120,4 +120,7 @@
 // Redirects are refused (REDIRECTED). Where the server asks for another address for
 // the rest of a stream, by base_url, that is followed to the same scheme, host and
 // port and to [Options].Origins, and ignored otherwise.
+//
+// A sqld with several databases (namespaces) chooses one by the first label of the
+// host: http://tenant.db.example.com:8080.
 package hrana
