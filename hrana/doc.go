@@ -14,9 +14,11 @@
 // had been written: where nothing can have been done. No error makes database/sql
 // send a statement again. Every failure says what became of it.
 //
-// A statement meant for a transaction never runs outside of one: once a
-// transaction of BeginTx has ended by an error, or its stream has died, everything
-// else in it fails, COMMIT too.
+// A statement of a transaction of BeginTx never runs outside of it: once it has
+// ended by an error, or its stream has died, everything else in it fails, COMMIT
+// too. For one that was begun by a BEGIN of the caller's own on an *sql.Conn, the
+// same holds if its stream has died; if an error may have ended it otherwise, ask
+// InTransaction of [sqlbatch.Conn].
 //
 // Values arrive as they were stored: integers exactly, texts that look like dates
 // as texts, an empty blob as []byte{}.
@@ -110,7 +112,9 @@
 // A COMMIT that is Lost may be stored or not; look. If it is NothingDone, it is not.
 //
 // A context that ends aborts the request at once. What the server does with it then
-// is as for a cut connection.
+// is as for a cut connection. A transaction in which that happens cannot be ended
+// from here: it keeps its lock for some 5 seconds while others wait for it, and for
+// some 10 otherwise.
 //
 // These guarantees need a way to the server on which nobody sends a request twice:
 // a proxy must be told not to repeat POST requests that it may have delivered.
