@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -19,12 +20,28 @@ type claimed struct {
 // claim claims as many rows as are free to be started. Beside an error it may
 // return rows too.
 func (r *run) claim(ctx context.Context, free int) (claimed, error) {
-	held := r.opts.Held()
+	held, err := r.held(ctx)
+	if err != nil {
+		return claimed{}, fmt.Errorf("which workflows are held: %w", err)
+	}
 	if r.opts.Scopes == nil && !r.opts.AllRoutes {
 		rows, err := r.store.ClaimExcluding(ctx, free, held...)
 		return claimed{rows: rows, more: len(rows) == free}, err
 	}
 	return r.claimInTurn(ctx, free, held)
+}
+
+// held asks which workflows are held.
+func (r *run) held(ctx context.Context) (held []uuid.UUID, err error) {
+	if r.opts.HeldContext != nil {
+		if held, err = r.opts.HeldContext(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if r.opts.Held != nil {
+		held = slices.Concat(held, r.opts.Held())
+	}
+	return held, nil
 }
 
 // rotation goes round the routes, and goes on where it stopped.

@@ -165,7 +165,7 @@ func TestResultOfAHandlerDecidesWhatBecomesOfItsRow(t *testing.T) {
 		"permanent fails":            {handler: failing(fmt.Errorf("wrapped: %w", dispatch.Permanent(errTest))), want: outbox.Failed, lastError: "wrapped: did not work", outcome: dispatch.Failed},
 		"retry after retries then":   {handler: failing(dispatch.RetryAfter(time.Hour, errTest)), want: outbox.Pending, attempts: 1, delay: time.Hour, lastError: "did not work", outcome: dispatch.Retried},
 		"retry after has a last too": {handler: failing(dispatch.RetryAfter(time.Hour, errTest)), attempt: 2, want: outbox.Failed, attempts: 2, lastError: "did not work", outcome: dispatch.Failed},
-		"accepted stays claimed":     {handler: failing(dispatch.Accepted), want: outbox.Claimed, outcome: dispatch.Deferred},
+		"accepted stays claimed":     {handler: failing(dispatch.Accepted), want: outbox.Claimed, outcome: dispatch.OutcomeAccepted},
 		"a panic is an error":        {handler: func(context.Context, outbox.Row) error { panic("ouch") }, want: outbox.Pending, attempts: 1, delay: 7 * time.Second, lastError: "ouch", outcome: dispatch.Retried},
 		"an ended goroutine as well": {handler: func(context.Context, outbox.Row) error { runtime.Goexit(); return nil }, want: outbox.Pending, attempts: 1, delay: 7 * time.Second, lastError: "ended its goroutine", outcome: dispatch.Retried},
 	} {

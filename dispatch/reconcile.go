@@ -116,7 +116,7 @@ func (r *run) recover(ctx context.Context, olderThan time.Time) (more bool, err 
 			for _, key := range keys {
 				settled[key] = true
 			}
-		case row.Fence-int64(row.Attempt) > r.opts.MaxClaims:
+		case row.Fence-int64(row.Attempt) > int64(r.opts.MaxClaims):
 			if err := r.buryKiller(ctx, row); err != nil {
 				return false, err
 			}

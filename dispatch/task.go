@@ -137,8 +137,8 @@ func (r *run) decide(t *task, err error) (Outcome, func(context.Context) error) 
 		row       = t.row
 		ref       = row.Ref()
 		cause     = context.Cause(t.ctx)
-		permanent *permanentError
-		retry     *retryError
+		permanent *PermanentError
+		retry     *RetryError
 	)
 	switch {
 	case t.lost():
@@ -146,15 +146,15 @@ func (r *run) decide(t *task, err error) (Outcome, func(context.Context) error) 
 	case err == nil:
 		return Completed, func(ctx context.Context) error { return r.store.Complete(ctx, ref) }
 	case errors.Is(err, Accepted):
-		return Deferred, nil
+		return OutcomeAccepted, nil
 	case errors.Is(cause, ErrShutdown):
 		return Returned, func(ctx context.Context) error { return r.giveBack(ctx, row) }
-	case errors.As(err, &permanent), uint64(row.Attempt)+1 >= uint64(r.opts.MaxAttempts):
+	case errors.As(err, &permanent), int64(row.Attempt)+1 >= int64(r.opts.MaxAttempts):
 		return Failed, func(ctx context.Context) error { return r.store.Fail(ctx, ref, err) }
 	}
 	var pause time.Duration
 	if errors.As(err, &retry) {
-		pause = retry.after
+		pause = retry.After
 	} else {
 		pause = r.opts.Backoff(row.Attempt)
 	}

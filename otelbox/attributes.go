@@ -3,7 +3,6 @@ package otelbox
 import (
 	"errors"
 	"fmt"
-	"reflect"
 
 	"example.com/outbox"
 	"example.com/outbox/dispatch"
@@ -42,15 +41,17 @@ func (i *Instruments) route(row outbox.Row, more ...attribute.KeyValue) attribut
 // failed reports whether a handler that returned err has failed.
 func failed(err error) bool { return err != nil && !errors.Is(err, dispatch.Accepted) }
 
-// errorType looks through what only adds words to an error, or says what is to
-// be done about it.
+// errorType is the type of an error, or of the one within it where the outer one
+// is a fmt.Errorf that adds words, or dispatch's that says what to do.
 func errorType(err error) attribute.KeyValue {
-	sample := errors.New("any")
-	wrapped, permanent, retry := reflect.TypeOf(fmt.Errorf("%w", sample)), reflect.TypeOf(dispatch.Permanent(sample)), reflect.TypeOf(dispatch.RetryNow(sample))
 	for inner := err; inner != nil; inner = errors.Unwrap(err) {
 		err = inner
-		if kind := reflect.TypeOf(err); kind != wrapped && kind != permanent && kind != retry {
-			break
+		switch err.(type) {
+		case *dispatch.PermanentError, *dispatch.RetryError:
+		default:
+			if fmt.Sprintf("%T", err) != "*fmt.wrapError" {
+				return semconv.ErrorType(err)
+			}
 		}
 	}
 	return semconv.ErrorType(err)
