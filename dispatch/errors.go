@@ -49,7 +49,12 @@ type PermanentError struct {
 }
 
 // Error is the text of Err.
-func (e *PermanentError) Error() string { return e.Err.Error() }
+func (e *PermanentError) Error() string {
+	if e.Err == nil {
+		return "dispatch: no retry will help"
+	}
+	return e.Err.Error()
+}
 
 // Unwrap returns Err.
 func (e *PermanentError) Unwrap() error { return e.Err }
@@ -61,7 +66,12 @@ type RetryError struct {
 }
 
 // Error is the text of Err.
-func (e *RetryError) Error() string { return e.Err.Error() }
+func (e *RetryError) Error() string {
+	if e.Err == nil {
+		return "dispatch: to be retried"
+	}
+	return e.Err.Error()
+}
 
 // Unwrap returns Err.
 func (e *RetryError) Unwrap() error { return e.Err }
@@ -70,7 +80,7 @@ func (e *RetryError) Unwrap() error { return e.Err }
 type PanicError struct {
 	Value    any    // what it panicked with; nil for runtime.Goexit
 	Stack    []byte // of its goroutine
-	Function string // which function of Options, such as "Terminal"; empty: the handler
+	Function string // such as "Options.Terminal"; empty: the handler
 }
 
 // Error names the function and gives the value and the stack.

@@ -9,14 +9,16 @@ import (
 
 // Observer is told what a Dispatcher does, in enough detail for metrics and
 // traces. Any function may be nil. They are called from several goroutines at
-// once, and the Dispatcher waits for them, so they should be quick.
+// once, and the Dispatcher waits for them, so they should be quick. A panic in
+// one of them is logged and otherwise ignored.
 type Observer struct {
 	// Claimed is told the rows of each claim that found any, before the
 	// first of them is started.
 	Claimed func(rows []outbox.Row)
 
 	// Started is told that a handler is about to run. The context that it
-	// returns, made from the one given, is the handler's.
+	// returns, made from the one given, is the handler's; if it panics or
+	// returns nil, the one given is.
 	Started func(ctx context.Context, row outbox.Row) context.Context
 
 	// Settled is told what became of the row once that is stored, how long the

@@ -22,7 +22,11 @@ type Handler func(ctx context.Context, row outbox.Row) error
 // good for production on one machine. Where zero stands for a default, every
 // negative value stands for the same default.
 //
-// The functions may be called from several goroutines at once, and must not panic.
+// The functions may be called from several goroutines at once. A panic in one of
+// them does not end the process: it is logged, and each field says what happens
+// next. An error whose methods panic is replaced by one that says so. The
+// functions, other than the handler, must not call runtime.Goexit, which includes
+// testing.T.FailNow.
 type Options struct {
 	// Scopes are the routes to claim, taken in turn, a few rows of each. Nil:
 	// the rows that have been due longest, whatever their route or node; or,
@@ -39,19 +43,27 @@ type Options struct {
 	// Scopes: rows pinned to it are claimed along with unpinned ones.
 	Node string
 
-	// Concurrency is how many handlers run at once. Zero: 32.
+	// Concurrency is how many handlers run at once. Zero: 32, or with a Pool
+	// as many as the Pool allows.
 	Concurrency int
+
+	// Pool is shared with other Dispatchers, usually of other Stores: together
+	// they run no more handlers at once than the Pool allows. Nil: Concurrency
+	// alone is the limit.
+	Pool *Pool
 
 	// MaxPerNamespace is how many rows of a namespace may be claimed at once,
 	// whoever claimed them. A result below zero counts as zero. Before each
 	// claim it is asked, and the rows already claimed are counted; several
-	// processes that claim at the same moment can exceed the limit. Without Scopes it implies AllRoutes. Nil: no limit. See Limit.
+	// processes that claim at the same moment can exceed the limit. If it
+	// panics, nothing of that namespace is claimed until it is asked again.
+	// Without Scopes it implies AllRoutes. Nil: no limit. See Limit.
 	MaxPerNamespace func(namespace string) int
 
 	// HeldContext returns the workflows that are held, that is paused. Their
 	// rows stay pending. It is asked before each claim, so a row that was
 	// claimed just before its workflow was paused may still start just after.
-	// If it fails, nothing is claimed until it answers again; it is
+	// If it fails or panics, nothing is claimed until it answers again; it is
 	// asked again after a pause that grows up to 10 s. Nil: none.
 	HeldContext func(ctx context.Context) ([]uuid.UUID, error)
 
@@ -64,7 +76,8 @@ type Options struct {
 	MaxAttempts int
 
 	// Backoff is how long a row waits after its n-th attempt failed, n counting
-	// from 0. If it is not positive, the row is due at once. Nil: Exponential(time.Second, time.Hour).
+	// from 0. If it is not positive, the row is due at once. If Backoff panics,
+	// the default is used. Nil: Exponential(time.Second, time.Hour).
 	Backoff func(attempt uint32) time.Duration
 
 	// MaxClaims is how many claims of a row may end without its being settled,
@@ -85,7 +98,9 @@ type Options struct {
 
 	// Lease is the age at which a claim is stale and is taken back, by this or
 	// another Dispatcher on the database. Give all of them the same. While a
-	// handler runs, its claim is extended three times in a lease. Work that was Accepted is not extended: whoever
+	// handler runs, its claim is extended three times in a lease, and no
+	// Dispatcher of this process on the same Store takes it back, even after
+	// the machine was suspended. Work that was Accepted is not extended: whoever
 	// took it over calls Store.Extend, or completes it in time. Zero: 1 minute.
 	Lease time.Duration
 
@@ -100,7 +115,7 @@ type Options struct {
 	// Terminal reports whether a workflow has ended, so that its rows are
 	// settled instead of dispatched. It is asked about the workflows of stale
 	// claims before these are taken back, and at the start about every
-	// workflow with a live row. If it fails, nothing is taken back
+	// workflow with a live row. If it fails or panics, nothing is taken back
 	// until it is asked again, a ReconcileInterval later. Nil: none has ended.
 	Terminal func(ctx context.Context, workflowID uuid.UUID) (bool, error)
 
@@ -108,17 +123,20 @@ type Options struct {
 	Observer Observer
 
 	// Logger gets trouble, stale claims and dead letters as warnings, and other
-	// outcomes as debug messages. Nil: slog.Default().
+	// outcomes as debug messages. Trouble that repeats (the same operation, the
+	// same kind of error) is logged at once, and then at intervals that grow
+	// from 1 s to 10 minutes, with the number left out. Nil: slog.Default().
 	Logger *slog.Logger
 
 	// Now is the clock for the instants that the Dispatcher computes. It must
-	// not differ much from the Store's, which sets the times of claims. Nil: Store.Now.
+	// not differ much from the Store's, which sets the times of claims. If it
+	// panics, Store.Now is used. Nil: Store.Now.
 	Now func() time.Time
 }
 
-// withDefaults fills in what is unset.
-func (o Options) withDefaults(store *outbox.Store) Options {
-	setDefault(&o.Concurrency, 32)
+// withDefaults fills in what is unset, except the functions.
+func (o Options) withDefaults() Options {
+	setDefault(&o.Concurrency, o.Pool.sizeOr(32))
 	setDefault(&o.MaxAttempts, 20)
 	setDefault(&o.MaxClaims, 20)
 	setDefault(&o.PollInterval, time.Second)
@@ -128,12 +146,7 @@ func (o Options) withDefaults(store *outbox.Store) Options {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	if o.Backoff == nil {
-		o.Backoff = Exponential(time.Second, time.Hour)
-	}
-	if o.Now == nil {
-		o.Now = store.Now
-	}
+	o.Logger = slog.New(guardedHandler{o.Logger.Handler()})
 	o.AllRoutes = o.Scopes == nil && (o.AllRoutes || o.MaxPerNamespace != nil)
 	return o
 }

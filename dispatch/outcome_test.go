@@ -22,6 +22,8 @@ func TestOutcomeErrorsAreFoundFromOutside(t *testing.T) {
 	require.ErrorIs(t, retry, errTest)
 	require.ErrorAs(t, dispatch.RetryNow(errTest), &retry)
 	require.Zero(t, retry.After)
+	require.NotEmpty(t, (&dispatch.PermanentError{}).Error())
+	require.NotEmpty(t, (&dispatch.RetryError{}).Error())
 	require.NoError(t, dispatch.Permanent(nil))
 	require.NoError(t, dispatch.RetryNow(nil))
 }
