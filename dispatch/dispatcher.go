@@ -77,10 +77,9 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	defer r.leases.leave(r)
 	pool := d.opts.Pool
 	if pool == nil {
-		pool = NewPool(d.opts.Concurrency)
+		pool = ownPool(d.opts.Concurrency)
 	}
 	r.handlers = pool.join(d.opts.Concurrency)
-	defer r.handlers.leave()
 
 	ctx, r.stop = context.WithCancelCause(ctx)
 	defer r.stop(nil)

@@ -10,6 +10,7 @@ import (
 
 // dispatch claims and starts rows until ctx ends.
 func (r *run) dispatch(ctx context.Context) {
+	defer r.handlers.rest()
 	trouble := pauses{first: 50 * time.Millisecond, longest: 10 * time.Second}
 	shared := r.opts.Pool != nil
 	for look := shared; ctx.Err() == nil; {
@@ -25,6 +26,9 @@ func (r *run) dispatch(ctx context.Context) {
 			}
 			return r.claimAndStart(ctx, &found)
 		})
+		if err != nil || !found.more {
+			r.handlers.rest()
+		}
 		if err == nil && !found.more {
 			err = caught("Store", func() error { r.sleep(ctx, now, found.limited); return nil })
 		}
