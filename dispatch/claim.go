@@ -31,7 +31,7 @@ func (r *run) claim(ctx context.Context, free int, found *claimed) error {
 	return err
 }
 
-// take makes tasks of the rows of a claim, and says how many there are.
+// take makes tasks of the rows of a claim, and returns how many there are.
 func (r *run) take(found *claimed, claim func() ([]outbox.Row, error)) (int, error) {
 	r.leases.claiming.RLock()
 	defer r.leases.claiming.RUnlock()
@@ -96,7 +96,7 @@ func (r *run) startRound(ctx context.Context) error {
 	}
 	routes, err := r.store.PendingRoutes(ctx)
 	if err == nil && len(routes) == 0 {
-		// An embedded replica knows what its file does.
+		// An embedded replica may lag: rows may not be in its file yet.
 		if err = r.refresh(ctx); err == nil {
 			routes, err = r.store.PendingRoutes(ctx)
 		}

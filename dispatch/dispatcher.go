@@ -114,8 +114,8 @@ type run struct {
 	freed    chan struct{}   // a handler has ended
 	handlers *member         // its part of the pool
 	leases   *leases
-	watch    watch    // of the goroutine that claims
-	routes   rotation // likewise
+	watch    watch    // used by the goroutine that claims, alone
+	routes   rotation // used by it, alone
 
 	mu    sync.Mutex
 	tasks map[*task]struct{} // rows that are claimed and not settled yet

@@ -24,8 +24,8 @@ func catch(function string, err *error, f func() error) {
 	returned = true
 }
 
-// caught calls f and returns its error, or an error that tells of its panic and
-// whose methods do not panic in turn.
+// caught calls f and returns its error, or an error about its panic, whose own
+// methods do not panic.
 func caught(function string, f func() error) (err error) {
 	catch(function, &err, f)
 	if panicked, ok := err.(*PanicError); ok {

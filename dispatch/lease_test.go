@@ -101,7 +101,7 @@ func TestOutcomeOfAHandlerThatLostItsClaimUnnoticedIsFenced(t *testing.T) {
 func TestOutcomeOfAHandlerWhoseClaimWasTakenBackIsDropped(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		keys := b.append(1, nil)
-		var held atomic.Bool // so that nobody claims the row anew
+		var held atomic.Bool // so that nobody claims the row again
 		workflow := b.get(keys[0]).WorkflowID
 		b.run(func(ctx context.Context, _ outbox.Row) error {
 			held.Store(true)

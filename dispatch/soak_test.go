@@ -43,8 +43,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// fate is what the handler makes of a row, told by its key: so many errors, and
-// then an end.
+// fate is what the handler makes of a row, which depends on its key: a number of
+// errors, and then an end.
 type fate struct {
 	failures uint32
 	end      string

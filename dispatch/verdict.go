@@ -10,11 +10,11 @@ type verdict struct {
 	retry     *RetryError // the first in its tree, if any
 }
 
-// judge reads an error once, and whoever gets the error afterwards may call its
-// methods: one of a method that panics, such as a nil *fs.PathError, or of an
-// Unwrap without end is replaced by a stand-in. It looks at the tree of the error
-// as errors.Is and errors.As do, up to where it is broken. A method that does not
-// return holds its row as a handler does that does not return.
+// judge reads an error as errors.Is and errors.As do, up to where it is broken. The
+// methods of verdict.err are safe to call: an error is replaced by a stand-in if one
+// of its methods panics, as those of a nil *fs.PathError do, or if unwrapping it does
+// not end. A method that does not return holds its row, like a handler that does not
+// return.
 func judge(err error) verdict {
 	if err == nil {
 		return verdict{}
@@ -42,7 +42,7 @@ func describe(err error) (text string) {
 	}
 	var failed error
 	catch("", &failed, func() error { text = fmt.Sprint(value); return nil })
-	if failed != nil { // fmt survives one panic, and not one within it
+	if failed != nil { // fmt recovers from one panic, but not from another within it
 		return fmt.Sprintf("%T", value)
 	}
 	return text
