@@ -54,23 +54,45 @@ func BenchmarkDispatch(b *testing.B) {
 	for _, concurrency := range []int{1, 8, 32, 100} {
 		b.Run(fmt.Sprintf("concurrency=%d", concurrency), func(b *testing.B) {
 			store := openFile(b, filepath.Join(b.TempDir(), "outbox.db"))
-			for n := b.N; n > 0; n -= 1000 {
-				_, err := store.Append(context.Background(), stagedRows(min(n, 1000))...)
-				require.NoError(b, err)
+			benchmarkDrain(b, store, dispatch.Options{Concurrency: concurrency})
+		})
+	}
+}
+
+// benchmarkDrain dispatches b.N rows of a store.
+func benchmarkDrain(b *testing.B, store *outbox.Store, opts dispatch.Options) {
+	b.Helper()
+	for n := b.N; n > 0; n -= 1000 {
+		_, err := store.Append(context.Background(), stagedRows(min(n, 1000))...)
+		require.NoError(b, err)
+	}
+	var settled atomic.Int64
+	all := make(chan struct{})
+	opts.Observer = dispatch.Observer{Settled: func(context.Context, outbox.Row, dispatch.Outcome, time.Duration, error) {
+		if settled.Add(1) == int64(b.N) {
+			close(all)
+		}
+	}}
+	b.ResetTimer()
+	stop := startDispatcher(b, store, nothing, opts)
+	<-all
+	b.StopTimer()
+	stop()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "rows/s")
+}
+
+// BenchmarkPool is BenchmarkDispatch with 32 handlers that one store with work
+// shares with others that have none.
+func BenchmarkPool(b *testing.B) {
+	for _, idle := range []int{0, 15} {
+		b.Run(fmt.Sprintf("idle=%d", idle), func(b *testing.B) {
+			pool := dispatch.NewPool(32)
+			for range idle {
+				store := openFile(b, filepath.Join(b.TempDir(), "outbox.db"))
+				defer startDispatcher(b, store, nothing, dispatch.Options{Pool: pool})()
 			}
-			var settled atomic.Int64
-			all := make(chan struct{})
-			observer := dispatch.Observer{Settled: func(context.Context, outbox.Row, dispatch.Outcome, time.Duration, error) {
-				if settled.Add(1) == int64(b.N) {
-					close(all)
-				}
-			}}
-			b.ResetTimer()
-			stop := startDispatcher(b, store, nothing, dispatch.Options{Concurrency: concurrency, Observer: observer})
-			<-all
-			b.StopTimer()
-			stop()
-			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "rows/s")
+			store := openFile(b, filepath.Join(b.TempDir(), "outbox.db"))
+			benchmarkDrain(b, store, dispatch.Options{Pool: pool})
 		})
 	}
 }

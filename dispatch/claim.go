@@ -2,8 +2,8 @@ package dispatch
 
 import (
 	"context"
+	"fmt"
 	"slices"
-	"time"
 
 	"example.com/outbox"
 	"github.com/google/uuid"
@@ -11,23 +11,36 @@ import (
 
 // claimed is what a claim found.
 type claimed struct {
-	rows    []outbox.Row
+	tasks   []*task
 	more    bool // there may be more that can be claimed now
 	limited bool // there may be more once a row of the namespace is settled
 }
 
-// claim claims as many rows as are free to be started. Beside an error it may
-// return rows too.
-func (r *run) claim(ctx context.Context, free int) (claimed, error) {
-	held := r.opts.Held()
-	if r.opts.Scopes == nil && !r.opts.AllRoutes {
-		rows, err := r.store.ClaimExcluding(ctx, free, held...)
-		return claimed{rows: rows, more: len(rows) == free}, err
+// claim claims as many rows as there are free handlers. Beside an error it may
+// find rows too.
+func (r *run) claim(ctx context.Context, free int, found *claimed) error {
+	held, err := r.opts.HeldContext(ctx)
+	if err != nil {
+		return fmt.Errorf("which workflows are held: %w", err)
 	}
-	return r.claimInTurn(ctx, free, held)
+	if r.opts.Scopes != nil || r.opts.AllRoutes {
+		return r.claimInTurn(ctx, free, held, found)
+	}
+	n, err := r.take(found, func() ([]outbox.Row, error) { return r.store.ClaimExcluding(ctx, free, held...) })
+	found.more = n == free
+	return err
 }
 
-// rotation goes round the routes, and goes on where it stopped.
+// take makes tasks of the rows of a claim, and returns how many there are.
+func (r *run) take(found *claimed, claim func() ([]outbox.Row, error)) (int, error) {
+	r.leases.claiming.RLock()
+	defer r.leases.claiming.RUnlock()
+	rows, err := claim()
+	found.tasks = append(found.tasks, r.hold(rows)...)
+	return len(rows), err
+}
+
+// rotation is a round of the routes, and how far it has come.
 type rotation struct {
 	scopes []outbox.Scope
 	next   int
@@ -35,45 +48,46 @@ type rotation struct {
 
 // claimInTurn takes a fair share of each route, going on where the last call
 // stopped, until enough rows are claimed or it has been round all of them.
-func (r *run) claimInTurn(ctx context.Context, free int, held []uuid.UUID) (found claimed, err error) {
+func (r *run) claimInTurn(ctx context.Context, free int, held []uuid.UUID, found *claimed) error {
 	allowances := allowances{run: r}
 	left, round := free, false
 	for left > 0 {
 		if r.routes.next >= len(r.routes.scopes) {
 			if round {
-				return found, nil // there is nothing more than it met
+				return nil // there is nothing more than it met
 			}
 			if err := r.startRound(ctx); err != nil || len(r.routes.scopes) == 0 {
-				return found, err
+				return err
 			}
 			round = true
 		}
 		scope := r.routes.scopes[r.routes.next]
 		allowed, err := allowances.of(ctx, scope.Namespace, left)
 		if err != nil {
-			return found, err
+			return err
 		}
 		share := min(max(1, free/len(r.routes.scopes)), left)
 		if allowed < share {
 			found.limited = true
 		}
 		if limit := min(share, allowed); limit > 0 {
-			rows, err := r.store.ClaimScopedExcluding(ctx, scope, limit, held...)
+			n, err := r.take(found, func() ([]outbox.Row, error) {
+				return r.store.ClaimScopedExcluding(ctx, scope, limit, held...)
+			})
 			if err != nil {
-				return found, err
+				return err
 			}
-			found.rows = append(found.rows, rows...)
-			found.more = found.more || len(rows) == share
-			allowances.take(scope.Namespace, len(rows))
-			left -= len(rows)
+			found.more = found.more || n == share
+			allowances.take(scope.Namespace, n)
+			left -= n
 		}
 		r.routes.next++
 	}
 	found.more = true
-	return found, nil
+	return nil
 }
 
-// startRound makes the list of routes anew.
+// startRound makes the list of routes for the next round.
 func (r *run) startRound(ctx context.Context) error {
 	r.routes.next = 0
 	if r.opts.Scopes != nil {
@@ -82,10 +96,8 @@ func (r *run) startRound(ctx context.Context) error {
 	}
 	routes, err := r.store.PendingRoutes(ctx)
 	if err == nil && len(routes) == 0 {
-		// On an embedded replica that is what the local file knows. Any call
-		// that looks for work asks the primary and brings the file up to date;
-		// this one finds none, as nothing has been claimed since before 1970.
-		if _, err = r.store.RearmStale(ctx, time.Unix(0, 0), time.Time{}, 1); err == nil {
+		// An embedded replica may lag: rows may not be in its file yet.
+		if err = r.refresh(ctx); err == nil {
 			routes, err = r.store.PendingRoutes(ctx)
 		}
 	}
@@ -105,8 +117,8 @@ func (r *run) startRound(ctx context.Context) error {
 	return nil
 }
 
-// allowances are how many rows more may be claimed of each namespace, counted
-// for those that are next in turn.
+// allowances are how many more rows of each namespace may be claimed, counted for
+// those that are next in turn.
 type allowances struct {
 	*run
 	left map[string]int
@@ -135,7 +147,7 @@ func (a *allowances) of(ctx context.Context, namespace string, wanted int) (int,
 		a.left = make(map[string]int, len(counts))
 	}
 	for name, n := range counts {
-		a.left[name] = int(max(int64(max(a.opts.MaxPerNamespace(name), 0))-n, 0))
+		a.left[name] = int(max(int64(a.opts.MaxPerNamespace(name))-n, 0))
 	}
 	return a.left[namespace], nil
 }

@@ -3,21 +3,20 @@ package dispatch
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"example.com/outbox"
 )
 
-// Dispatcher claims the rows of a store and has a handler run for each. Several
-// may share a store or a database: a row is held by one at a time.
+// Dispatcher claims the rows of a store and runs a handler for each. Several may
+// share a store or a database: a row is held by one at a time.
 type Dispatcher struct {
 	store    *outbox.Store
 	handler  Handler
-	opts     Options
+	opts     Options // whose functions can be called and do not panic
 	observer Observer
+	trouble  *troubles
 
 	running atomic.Bool
 	wake    chan struct{}
@@ -28,17 +27,15 @@ func New(store *outbox.Store, handler Handler, opts *Options) *Dispatcher {
 	if opts == nil {
 		opts = &Options{}
 	}
-	return &Dispatcher{
-		store:    store,
-		handler:  handler,
-		opts:     opts.withDefaults(store),
-		observer: opts.Observer.withDefaults(),
-		wake:     make(chan struct{}, 1),
-	}
+	d := &Dispatcher{store: store, handler: handler, opts: opts.withDefaults(), wake: make(chan struct{}, 1)}
+	d.trouble = newTroubles(d.opts.Logger)
+	d.opts = guard{d.trouble}.options(d.opts, store)
+	d.observer = d.opts.Observer
+	return d
 }
 
-// Wake makes the loop look for rows now, for what it cannot see by itself: a
-// workflow that is held no longer, a limit that was raised. It does not wait.
+// Wake makes the loop look for rows now, after a change that it cannot see: a
+// workflow is no longer held, a limit was raised. It does not wait.
 func (d *Dispatcher) Wake() {
 	select {
 	case d.wake <- struct{}{}:
@@ -46,16 +43,15 @@ func (d *Dispatcher) Wake() {
 	}
 }
 
-// Run dispatches until ctx ends, and returns nil then. Errors of the store are
-// logged, observed, and waited out; only a store that was closed ends Run, with
-// outbox.ErrClosed.
+// Run dispatches until ctx ends, and then returns nil. Errors of the store are
+// logged, told to the Observer and waited out. Only a store that was closed ends
+// Run, with outbox.ErrClosed.
 //
-// When ctx has ended nothing more is claimed. Running handlers have
+// When ctx has ended, nothing more is claimed. Running handlers have
 // ShutdownTimeout to finish, and their outcomes are stored. Then their contexts
-// end, with ErrShutdown as the cause; what is not finished within another second
-// goes back to pending without spending an attempt. If handlers have not
-// returned even then, Run leaves them to themselves, ignores what they return,
-// and says so in its error.
+// end, with ErrShutdown as the cause. The rows of handlers that do not return
+// within another second become pending again, without an attempt spent; Run
+// ignores what those handlers return later, and its error says how many there are.
 //
 // A Dispatcher can run again after Run has returned, but not twice at once.
 func (d *Dispatcher) Run(ctx context.Context) error {
@@ -66,6 +62,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		return errors.New("dispatch: the dispatcher is running already")
 	}
 	defer d.running.Store(false)
+	defer d.trouble.flush()
 
 	staged, unsubscribe := d.store.Subscribe()
 	defer unsubscribe()
@@ -76,6 +73,16 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		tasks:      make(map[*task]struct{}),
 	}
 	defer r.watch.close()
+	r.leases = joinLeases(r)
+	defer r.leases.leave(r)
+	pool := d.opts.Pool
+	if pool == nil {
+		pool = ownPool(d.opts.Concurrency)
+	}
+	r.handlers = pool.join(d.opts.Concurrency)
+
+	ctx, r.stop = context.WithCancelCause(ctx)
+	defer r.stop(nil)
 	// What was begun is finished although ctx has ended: claims are extended
 	// and outcomes stored until over.
 	var over context.CancelFunc
@@ -85,25 +92,30 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	var loops sync.WaitGroup
 	defer loops.Wait()
 	defer over()
-	loops.Go(func() { r.extendClaims(r.base) })
+	loops.Go(func() { r.extendRegularly(r.base) })
 
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
 	r.reconcile(ctx) // before the first claim: rows of ended workflows must not go out
 	loops.Go(func() { r.reconcileRegularly(ctx) })
-	err := r.dispatch(ctx)
-	stop()
-	return errors.Join(err, r.shutdown())
+	r.dispatch(ctx)
+	r.stop(nil)
+	err := r.shutdown()
+	if errors.Is(context.Cause(ctx), errStoreClosed) {
+		err = errors.Join(outbox.ErrClosed, err)
+	}
+	return err
 }
 
 // run is the state of one Run.
 type run struct {
 	*Dispatcher
-	base   context.Context // of handlers and of what stores their outcomes
-	staged <-chan struct{} // the store has committed rows
-	freed  chan struct{}   // a handler has ended
-	watch  watch           // of the goroutine that claims
-	routes rotation        // likewise
+	base     context.Context // of handlers and of what stores their outcomes
+	stop     context.CancelCauseFunc
+	staged   <-chan struct{} // the store has committed rows
+	freed    chan struct{}   // a handler has ended
+	handlers *member         // its part of the pool
+	leases   *leases
+	watch    watch    // used by the goroutine that claims, alone
+	routes   rotation // used by it, alone
 
 	mu    sync.Mutex
 	tasks map[*task]struct{} // rows that are claimed and not settled yet
@@ -111,102 +123,26 @@ type run struct {
 	asked bool // about the workflows that were live at the start
 }
 
-// dispatch claims and starts rows until ctx ends or the store is closed.
-func (r *run) dispatch(ctx context.Context) error {
-	trouble := pauses{first: 50 * time.Millisecond, longest: 10 * time.Second}
-	for ctx.Err() == nil {
-		free := r.free()
-		if free == 0 {
-			select {
-			case <-r.freed:
-			case <-ctx.Done():
-			}
-			continue
-		}
-		now := r.opts.Now()
-		found, err := r.claim(ctx, free)
-		if len(found.rows) > 0 {
-			r.observer.Claimed(found.rows)
-			r.start(found.rows)
-		}
-		switch {
-		case err == nil:
-			trouble.over()
-			if !found.more {
-				r.sleep(ctx, now, found.limited)
-			}
-		case errors.Is(err, outbox.ErrClosed):
-			return err
-		case ctx.Err() == nil:
-			r.storeError("claim", err)
-			trouble.wait(ctx)
-		}
-	}
-	return nil
-}
+// errStoreClosed is why a run ends whose store was closed.
+var errStoreClosed = errors.New("dispatch: the store was closed")
 
-func (r *run) free() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return max(r.opts.Concurrency-len(r.tasks), 0)
-}
-
+// storeError logs and tells an error of the store, or of a function that was
+// asked. A closed store ends the run.
 func (r *run) storeError(operation string, err error) {
-	r.opts.Logger.Warn("dispatch: store", "operation", operation, "error", err)
+	r.trouble.warn(operation, err)
 	r.observer.StoreError(operation, err)
-}
-
-// shutdownGrace is how long handlers have to return once their contexts ended.
-const shutdownGrace = time.Second
-
-// shutdown waits for running handlers and what stores their outcomes.
-func (r *run) shutdown() error {
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for r.free() < r.opts.Concurrency {
-			<-r.freed
-		}
-	}()
-	if waitFor(ended, r.opts.ShutdownTimeout) {
-		return nil
-	}
-	for _, task := range r.running() {
-		task.cancel(ErrShutdown)
-	}
-	if waitFor(ended, shutdownGrace) {
-		return nil
-	}
-	ctx, stop := context.WithTimeout(r.base, shutdownGrace)
-	defer stop()
-	var left atomic.Int64
-	var all sync.WaitGroup
-	for _, task := range r.running() {
-		all.Go(func() { // at once, to share commits
-			if r.abandon(ctx, task) {
-				left.Add(1)
-			}
-		})
-	}
-	all.Wait()
-	<-ended
-	if left.Load() == 0 {
-		return nil
-	}
-	return fmt.Errorf("dispatch: %d handlers or their outcomes were left behind by the shutdown", left.Load())
-}
-
-func waitFor(event <-chan struct{}, longest time.Duration) bool {
-	timer := time.NewTimer(longest)
-	defer timer.Stop()
-	select {
-	case <-event:
-		return true
-	case <-timer.C:
-		return false
+	if isClosed(err) {
+		r.stop(errStoreClosed)
 	}
 }
 
+// isClosed reports whether err says that the run's own store is closed.
+func isClosed(err error) bool {
+	var asked *askError
+	return errors.Is(err, outbox.ErrClosed) && !errors.As(err, &asked)
+}
+
+// running returns the tasks that are not settled yet.
 func (r *run) running() []*task {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -217,18 +153,15 @@ func (r *run) running() []*task {
 	return tasks
 }
 
-// pauses are the waits between tries at something that fails.
-type pauses struct{ first, longest, next time.Duration }
-
-// wait waits longer each time, but not for longer than ctx lasts.
-func (p *pauses) wait(ctx context.Context) {
-	p.next = min(max(2*p.next, p.first), p.longest)
-	timer := time.NewTimer(p.next/2 + jitter(p.next/2))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
+// held returns those whose claims are not known to be lost: an answer of the
+// store names keys, which a later claim may share.
+func (r *run) held() []*task {
+	tasks := r.running()
+	kept := tasks[:0]
+	for _, t := range tasks {
+		if !t.lost() {
+			kept = append(kept, t)
+		}
 	}
+	return kept
 }
-
-func (p *pauses) over() { p.next = 0 }

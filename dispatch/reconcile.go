@@ -30,21 +30,25 @@ const stalePage = 100
 // reconcile settles the rows of workflows that have ended and takes stale claims
 // back. An error ends it until the next time.
 func (r *run) reconcile(ctx context.Context) {
-	if err := r.settleEnded(ctx); err != nil && ctx.Err() == nil {
-		r.storeError("reconcile", err)
-		return
-	}
-	olderThan := r.opts.Now().Add(-r.opts.Lease)
-	for more := true; more && ctx.Err() == nil; {
-		var err error
-		if more, err = r.recover(ctx, olderThan); err != nil && ctx.Err() == nil {
-			r.storeError("reconcile", err)
-			return
+	err := caught("Store", func() error {
+		if err := r.settleEnded(ctx); err != nil {
+			return err
 		}
+		olderThan := r.opts.Now().Add(-r.opts.Lease)
+		for more := true; more && ctx.Err() == nil; {
+			var err error
+			if more, err = r.recover(ctx, olderThan); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil && ctx.Err() == nil {
+		r.storeError("reconcile", err)
 	}
 }
 
-// settleEnded asks about all live workflows, once in a Run that succeeds.
+// settleEnded asks about all live workflows, until it has succeeded once in a Run.
 func (r *run) settleEnded(ctx context.Context) error {
 	if r.opts.Terminal == nil || r.asked {
 		return nil
@@ -56,7 +60,7 @@ func (r *run) settleEnded(ctx context.Context) error {
 	failed := 0
 	for _, workflow := range workflows {
 		if _, problem := r.settleIfEnded(ctx, workflow); problem != nil {
-			err = problem // which spares the others no question
+			err = problem // the others are asked about all the same
 			failed++
 		}
 		if ctx.Err() != nil {
@@ -84,11 +88,14 @@ func (r *run) settleIfEnded(ctx context.Context, workflow uuid.UUID) (ended bool
 	return true, err
 }
 
-// recover takes back a page of stale claims, the oldest first. Their workflows
-// are asked about first, all of them: if one question fails, nothing is taken
-// back. It reports whether there may be another page: not if nothing became of
-// this one, which would come again.
+// recover takes back a page of stale claims, the oldest first. It first asks about
+// all their workflows; if one question fails, nothing is taken back. It reports
+// whether there may be another page: not if this one is unchanged, which would
+// come again.
 func (r *run) recover(ctx context.Context, olderThan time.Time) (more bool, err error) {
+	if err := r.leases.renew(ctx, olderThan); err != nil {
+		return false, err
+	}
 	stale, olderThan, more, err := r.listStale(ctx, olderThan)
 	if err != nil || len(stale) == 0 {
 		return false, err
@@ -116,7 +123,7 @@ func (r *run) recover(ctx context.Context, olderThan time.Time) (more bool, err 
 			for _, key := range keys {
 				settled[key] = true
 			}
-		case row.Fence-int64(row.Attempt) > r.opts.MaxClaims:
+		case row.Fence-int64(row.Attempt) > int64(r.opts.MaxClaims):
 			if err := r.buryKiller(ctx, row); err != nil {
 				return false, err
 			}
@@ -126,7 +133,7 @@ func (r *run) recover(ctx context.Context, olderThan time.Time) (more bool, err 
 			r.observer.Recovered(row, Cancelled)
 		}
 	}
-	rearmed, err := r.store.RearmStale(ctx, olderThan, time.Time{}, len(stale))
+	rearmed, err := r.leases.rearmStale(ctx, olderThan, len(stale))
 	for _, row := range rearmed {
 		r.opts.Logger.Warn("dispatch: stale claim taken back", "dispatch_key", row.DispatchKey, "fence", row.Fence)
 		r.observer.Recovered(row, Returned)
@@ -134,8 +141,8 @@ func (r *run) recover(ctx context.Context, olderThan time.Time) (more bool, err 
 	return more && (len(rearmed) > 0 || len(settled) > 0 || buried > 0), err
 }
 
-// buryKiller makes a dead letter of a row, unless it is settled, another's or
-// extended by now: Terminal may have taken its time.
+// buryKiller makes a dead letter of a row, unless it has been settled, claimed by
+// another or extended meanwhile: Terminal may have taken long.
 func (r *run) buryKiller(ctx context.Context, row outbox.Row) error {
 	switch now, err := r.store.Get(ctx, row.DispatchKey); {
 	case errors.Is(err, outbox.ErrNotFound):
@@ -158,9 +165,9 @@ func (r *run) buryKiller(ctx context.Context, row outbox.Row) error {
 	return nil
 }
 
-// listStale returns a page of rows that are all there are with a claim older
-// than the instant it returns: taking back what is older takes back none that
-// were not in the page.
+// listStale returns a page of rows, and an instant such that these are all the
+// rows with an older claim: taking back what is older takes back none that are not
+// in the page.
 func (r *run) listStale(ctx context.Context, olderThan time.Time) (stale []outbox.Row, before time.Time, more bool, err error) {
 	for limit := stalePage; ; limit *= 2 {
 		stale, err = r.store.ListStale(ctx, olderThan, limit)
@@ -169,7 +176,7 @@ func (r *run) listStale(ctx context.Context, olderThan time.Time) (stale []outbo
 		}
 		n := len(stale)
 		for n > 0 && stale[n-1].ClaimedAt.IsZero() {
-			n-- // it is damaged, and tells no instant
+			n-- // it is damaged and has no instant
 		}
 		if n == 0 {
 			continue

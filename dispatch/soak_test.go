@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
+	"math"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -42,8 +43,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// fate is what the handler makes of a row, told by its key: so many errors, and
-// then an end.
+// fate is what the handler makes of a row, which depends on its key: a number of
+// errors, and then an end.
 type fate struct {
 	failures uint32
 	end      string
@@ -111,7 +112,7 @@ func soakWorker(file string) error {
 	}
 	held := uuid.MustParse(soakHeld)
 	return dispatch.New(store, handler, &dispatch.Options{
-		Concurrency: 8, MaxAttempts: soakAttempts, MaxClaims: 1 << 40, MaxPerNamespace: dispatch.Limit(5),
+		Concurrency: 8, MaxAttempts: soakAttempts, MaxClaims: math.MaxInt, MaxPerNamespace: dispatch.Limit(5),
 		Backoff: dispatch.Exponential(time.Millisecond, 4*time.Millisecond),
 		Lease:   200 * time.Millisecond, PollInterval: 20 * time.Millisecond, Logger: quiet(),
 		Held: func() []uuid.UUID { // is paused every other moment

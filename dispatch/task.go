@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math/rand/v2"
-	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -20,9 +18,10 @@ type task struct {
 	observed context.Context // what Observer.Started made of ctx: the handler's
 	start    time.Time
 
-	decided   atomic.Pointer[decision] // what the handler's result asks for, once it has returned
-	abandoned atomic.Bool              // what the handler returns is of no more use
-	ended     atomic.Bool              // the observer is told
+	extended  atomic.Pointer[time.Time] // when it was last extended, at the earliest
+	decided   atomic.Pointer[decision]  // what the handler's result asks for, once it has returned
+	abandoned atomic.Bool               // what the handler returns is of no more use
+	ended     atomic.Bool               // the observer is told
 }
 
 // decision is what is to become of a row.
@@ -36,23 +35,41 @@ type decision struct {
 // lost reports whether the claim is known to be lost.
 func (t *task) lost() bool { return errors.Is(context.Cause(t.ctx), outbox.ErrClaimLost) }
 
-// start runs a handler for each row.
-func (r *run) start(rows []outbox.Row) {
-	r.supersede(rows)
-	for _, row := range rows {
+// claimedAt is the row's instant in the store, or one before it.
+func (t *task) claimedAt() time.Time {
+	if at := t.extended.Load(); at != nil {
+		return *at
+	}
+	return t.row.ClaimedAt
+}
+
+// hold makes tasks of rows: from now on their claims are extended.
+func (r *run) hold(rows []outbox.Row) []*task {
+	tasks := make([]*task, len(rows))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i, row := range rows {
 		t := &task{row: row}
 		t.ctx, t.cancel = context.WithCancelCause(r.base)
-		t.observed = r.observer.Started(t.ctx, row)
-		t.start = time.Now()
-		r.mu.Lock()
 		r.tasks[t] = struct{}{}
-		r.mu.Unlock()
+		tasks[i] = t
+	}
+	return tasks
+}
+
+// start runs a handler for each task.
+func (r *run) start(tasks []*task) {
+	r.supersede(tasks)
+	for _, t := range tasks {
+		t.observed = r.observer.Started(t.ctx, t.row)
+		t.start = time.Now()
 		go r.work(t)
 	}
 }
 
 // work runs the handler and settles the row by what it returned. A panic is an
-// error, and so is a handler that ends its goroutine.
+// error, and so is a handler that ends its goroutine: what is deferred runs all the
+// same.
 func (r *run) work(t *task) {
 	defer t.cancel(nil)
 	ctx, stop := t.observed, func() {}
@@ -60,24 +77,27 @@ func (r *run) work(t *task) {
 		ctx, stop = context.WithTimeoutCause(ctx, r.opts.HandlerTimeout, ErrHandlerTimeout)
 	}
 	var (
-		err      error
-		returned bool
+		err     error
+		took    time.Duration
+		verdict = verdict{err: &brokenError{text: "dispatch: an error whose method ended the goroutine", kind: "unknown"}}
 	)
+	defer func() { r.settle(t, verdict, took) }()
 	defer func() {
-		took := time.Since(t.start)
-		if !returned {
-			err = &PanicError{Value: recover(), Stack: debug.Stack()}
-		}
+		took = time.Since(t.start)
 		stop()
-		outcome, store := r.decide(t, err)
-		d := &decision{outcome, store, took, err}
-		t.decided.Store(d)
-		if outcome, known := r.settle(t, d); known {
-			r.end(t, outcome, took, err)
-		}
+		verdict = judge(err)
 	}()
-	err = r.handler(ctx, t.row)
-	returned = true
+	catch("", &err, func() error { return r.handler(ctx, t.row) })
+}
+
+// settle stores what a handler's result asks for.
+func (r *run) settle(t *task, v verdict, took time.Duration) {
+	outcome, store := r.decide(t, v)
+	d := &decision{outcome, store, took, v.err}
+	t.decided.Store(d)
+	if outcome, known := r.storeDecision(t, d); known {
+		r.end(t, outcome, took, v.err)
+	}
 }
 
 // end tells the observer what became of a task and then makes room for another
@@ -86,25 +106,28 @@ func (r *run) end(t *task, outcome Outcome, took time.Duration, err error) {
 	if t.ended.Swap(true) {
 		return
 	}
+	defer func() {
+		r.mu.Lock()
+		delete(r.tasks, t)
+		r.mu.Unlock()
+		r.handlers.release(1)
+		select {
+		case r.freed <- struct{}{}:
+		default:
+		}
+	}()
 	r.observer.Settled(t.observed, t.row, outcome, took, err)
-	r.mu.Lock()
-	delete(r.tasks, t)
-	r.mu.Unlock()
-	select {
-	case r.freed <- struct{}{}:
-	default:
-	}
 }
 
-// settle stores what was decided, however often the store fails, until the
+// storeDecision stores what was decided, however often the store fails, until the
 // shutdown is over. It knows no outcome if abandon has taken that over.
-func (r *run) settle(t *task, d *decision) (outcome Outcome, known bool) {
+func (r *run) storeDecision(t *task, d *decision) (outcome Outcome, known bool) {
 	if d.store == nil {
 		return d.outcome, true
 	}
 	trouble := pauses{first: 20 * time.Millisecond, longest: 5 * time.Second}
 	for !t.abandoned.Load() {
-		problem := d.store(r.base)
+		problem := caught("Store", func() error { return d.store(r.base) })
 		switch {
 		case problem == nil:
 			r.logSettled(t.row, d.outcome, d.err)
@@ -132,29 +155,23 @@ func (r *run) logSettled(row outbox.Row, outcome Outcome, err error) {
 }
 
 // decide returns what is to become of a row, and the call that stores it.
-func (r *run) decide(t *task, err error) (Outcome, func(context.Context) error) {
-	var (
-		row       = t.row
-		ref       = row.Ref()
-		cause     = context.Cause(t.ctx)
-		permanent *permanentError
-		retry     *retryError
-	)
+func (r *run) decide(t *task, v verdict) (Outcome, func(context.Context) error) {
+	row, ref := t.row, t.row.Ref()
 	switch {
 	case t.lost():
 		return Lost, nil
-	case err == nil:
+	case v.err == nil:
 		return Completed, func(ctx context.Context) error { return r.store.Complete(ctx, ref) }
-	case errors.Is(err, Accepted):
-		return Deferred, nil
-	case errors.Is(cause, ErrShutdown):
+	case v.accepted:
+		return OutcomeAccepted, nil
+	case errors.Is(context.Cause(t.ctx), ErrShutdown):
 		return Returned, func(ctx context.Context) error { return r.giveBack(ctx, row) }
-	case errors.As(err, &permanent), uint64(row.Attempt)+1 >= uint64(r.opts.MaxAttempts):
-		return Failed, func(ctx context.Context) error { return r.store.Fail(ctx, ref, err) }
+	case v.permanent, int64(row.Attempt)+1 >= int64(r.opts.MaxAttempts):
+		return Failed, func(ctx context.Context) error { return r.store.Fail(ctx, ref, v.err) }
 	}
 	var pause time.Duration
-	if errors.As(err, &retry) {
-		pause = retry.after
+	if v.retry != nil {
+		pause = v.retry.After
 	} else {
 		pause = r.opts.Backoff(row.Attempt)
 	}
@@ -163,7 +180,7 @@ func (r *run) decide(t *task, err error) (Outcome, func(context.Context) error) 
 		visibleAfter = r.opts.Now().Add(pause)
 	}
 	return Retried, func(ctx context.Context) error {
-		return r.store.Retry(ctx, ref, row.Attempt+1, visibleAfter, err)
+		return r.store.Retry(ctx, ref, row.Attempt+1, visibleAfter, v.err)
 	}
 }
 
@@ -175,27 +192,3 @@ func (r *run) giveBack(ctx context.Context, row outbox.Row) error {
 	}
 	return r.store.Retry(ctx, row.Ref(), row.Attempt, row.VisibleAfter, cause)
 }
-
-// abandon gives a row back whose handler does not return, or stores a last time
-// what it returned. It reports whether anything is left behind.
-func (r *run) abandon(ctx context.Context, t *task) (left bool) {
-	t.abandoned.Store(true)
-	d := t.decided.Load()
-	if left = d == nil; left {
-		d = &decision{Returned, func(ctx context.Context) error { return r.giveBack(ctx, t.row) }, time.Since(t.start), ErrShutdown}
-	}
-	outcome := d.outcome
-	if d.store != nil {
-		switch err := d.store(ctx); {
-		case errors.Is(err, outbox.ErrClaimLost):
-			outcome = Lost
-		case err != nil:
-			r.storeError("settle", err)
-			outcome, left = Unknown, true
-		}
-	}
-	r.end(t, outcome, d.took, d.err)
-	return left
-}
-
-func jitter(most time.Duration) time.Duration { return rand.N(most + 1) }

@@ -3,7 +3,6 @@ package otelbox
 import (
 	"errors"
 	"fmt"
-	"reflect"
 
 	"example.com/outbox"
 	"example.com/outbox/dispatch"
@@ -11,7 +10,7 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 )
 
-// What the conventions have no names for.
+// Attributes for which the conventions have no names.
 const (
 	namespaceKey    = attribute.Key("outbox.namespace")
 	nodeKey         = attribute.Key("outbox.node")
@@ -29,12 +28,12 @@ const processing = "process"
 
 func system() attribute.KeyValue { return semconv.MessagingSystemKey.String("outbox") }
 
-// set adds to the attributes of all metrics.
+// set returns the attributes of all metrics, and more.
 func (i *Instruments) set(more ...attribute.KeyValue) attribute.Set {
 	return attribute.NewSet(append(i.attributes[:len(i.attributes):len(i.attributes)], more...)...)
 }
 
-// route adds to the attributes of metrics that are about a row.
+// route returns the attributes of metrics about a row, and more.
 func (i *Instruments) route(row outbox.Row, more ...attribute.KeyValue) attribute.Set {
 	return i.set(append(more, system(), semconv.MessagingDestinationName(row.TaskQueue), namespaceKey.String(row.Namespace))...)
 }
@@ -42,15 +41,17 @@ func (i *Instruments) route(row outbox.Row, more ...attribute.KeyValue) attribut
 // failed reports whether a handler that returned err has failed.
 func failed(err error) bool { return err != nil && !errors.Is(err, dispatch.Accepted) }
 
-// errorType looks through what only adds words to an error, or says what is to
-// be done about it.
+// errorType is the type of an error. Wrappers by fmt.Errorf, dispatch.Permanent and
+// dispatch.RetryAfter are looked through.
 func errorType(err error) attribute.KeyValue {
-	sample := errors.New("any")
-	wrapped, permanent, retry := reflect.TypeOf(fmt.Errorf("%w", sample)), reflect.TypeOf(dispatch.Permanent(sample)), reflect.TypeOf(dispatch.RetryNow(sample))
 	for inner := err; inner != nil; inner = errors.Unwrap(err) {
 		err = inner
-		if kind := reflect.TypeOf(err); kind != wrapped && kind != permanent && kind != retry {
-			break
+		switch err.(type) {
+		case *dispatch.PermanentError, *dispatch.RetryError:
+		default:
+			if fmt.Sprintf("%T", err) != "*fmt.wrapError" {
+				return semconv.ErrorType(err)
+			}
 		}
 	}
 	return semconv.ErrorType(err)

@@ -1,5 +1,5 @@
-// Package otelbox turns what a dispatch.Dispatcher does into OpenTelemetry
-// metrics and traces.
+// Package otelbox reports what a dispatch.Dispatcher does as OpenTelemetry metrics
+// and traces.
 //
 //	instruments, err := otelbox.New(store, nil)
 //	if err != nil {
@@ -8,8 +8,8 @@
 //	defer instruments.Close()
 //	dispatcher := dispatch.New(store, handler, &dispatch.Options{Observer: instruments.Observer()})
 //
-// Names follow the semantic conventions for messaging, version 1.43.0, which are
-// not declared stable yet, where they have one. messaging.system is "outbox".
+// Names are those of the semantic conventions for messaging, version 1.43.0, where
+// these have one; they are not declared stable yet. messaging.system is "outbox".
 //
 // # Metrics
 //
@@ -18,41 +18,41 @@
 //	outbox.queue.duration               histogram, s                from when a row fell due to the start of its handler
 //	outbox.in_flight.messages           up-down counter, {message}  rows whose handler runs, or whose outcome is being stored
 //	outbox.settled.messages             counter, {message}          handlers that ended, by outbox.outcome
-//	outbox.recovered.messages           counter, {message}          stale claims that were dealt with, by outbox.outcome
-//	outbox.store.errors                 counter, {error}            errors of the store that were survived, by outbox.operation
-//	outbox.oldest_due.age               gauge, s                    how long the pending row that is due for longest has been
+//	outbox.recovered.messages           counter, {message}          stale claims that were taken back or settled, by outbox.outcome
+//	outbox.store.errors                 counter, {error}            errors that dispatch.Observer.StoreError was told, by outbox.operation
+//	outbox.oldest_due.age               gauge, s                    how long the pending row that has been due longest has been due
 //
-// A row is consumed, queued and settled once each time it is claimed. One that
-// waits for a retry falls due when the retry does. The gauge asks the store each
-// time metrics are collected. It is 0 when nothing is due, and missing when the
-// store cannot tell; rows of held workflows, and of routes that nobody claims,
-// count as due.
+// A row counts as consumed, queued and settled once for each claim. One that waits
+// for a retry falls due when the retry does. The gauge asks the store each time
+// metrics are collected. It is 0 when nothing is due, and missing when the store
+// returns an error. Rows of held workflows, and of routes that nobody claims, count
+// as due.
 //
 // Their attributes:
 //
-//	messaging.system            "outbox"; all but store.errors and oldest_due.age
-//	messaging.destination.name  the task queue; likewise
-//	outbox.namespace            the namespace; likewise
+//	messaging.system            "outbox"; on all but store.errors and oldest_due.age
+//	messaging.destination.name  the task queue; on the same ones
+//	outbox.namespace            the namespace; on the same ones
 //	messaging.operation.name    "claim" of consumed.messages, "process" of process.duration
 //	error.type                  of process.duration, if the handler failed
 //	outbox.outcome              a dispatch.Outcome: "completed", "retried", …
-//	outbox.operation            what the Dispatcher was about to do: "claim", "settle", …
+//	outbox.operation            what the Dispatcher was doing: "claim", "held", "settle", …
 //
-// error.type is the type of the handler's error, such as "*url.Error", or what
-// its method ErrorType() string returns. Wrappers by fmt.Errorf,
-// dispatch.Permanent and dispatch.RetryAfter are looked through.
+// error.type is the type of the handler's error, such as "*url.Error", or what its
+// method ErrorType() string returns. Of an error wrapped by fmt.Errorf,
+// dispatch.Permanent or dispatch.RetryAfter it is the type of the wrapped one.
 //
-// Neither keys nor workflows are attributes of metrics, but namespaces are: with
+// Keys and workflows are no attributes of metrics, but namespaces are. With
 // thousands of tenants, drop outbox.namespace with a View of the SDK.
 //
 // # Traces
 //
 // Each dispatch is a span of kind consumer named "process <task queue>", the root
 // of a trace of its own. The handler's context carries it. It ends when the
-// outcome is stored, and so may be longer than messaging.process.duration. If
-// the handler failed, which is to return an error other than dispatch.Accepted or
-// to be left behind by a shutdown, the span's status is Error and the error an
-// exception event, with the stack if it was a panic.
+// outcome is stored, so it may last longer than messaging.process.duration. A
+// handler has failed if it returned an error other than dispatch.Accepted, or if a
+// shutdown gave up on it. Then the status of the span is Error, and an exception
+// event has the error, with the stack if it was a panic.
 //
 // The attributes:
 //
@@ -72,7 +72,7 @@
 //	outbox.outcome               what became of the row
 //	error.type                   if the handler failed
 //
-// Rows do not carry the trace of who staged them. A host that puts it into its
-// payloads can link to it from the handler, with AddLink on the span of the
+// Rows do not carry the trace of the code that staged them. A program that puts it
+// into its payloads can link to it in the handler, with AddLink on the span in the
 // context.
 package otelbox

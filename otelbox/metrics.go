@@ -29,7 +29,7 @@ func newMetrics(meter metric.Meter) (m metrics, err error) {
 	m.queued, errs[2] = meter.Float64Histogram("outbox.queue.duration",
 		metric.WithUnit("s"),
 		metric.WithDescription("Time from when a row fell due to the start of its handler."),
-		// From a row that is taken at once to one that a backlog of a day holds up.
+		// From a row that is taken at once to one that waited in a backlog for a day.
 		metric.WithExplicitBucketBoundaries(0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10,
 			30, 60, 300, 900, 3600, 21600, 86400))
 	m.inFlight, errs[3] = meter.Int64UpDownCounter("outbox.in_flight.messages",
@@ -40,10 +40,10 @@ func newMetrics(meter metric.Meter) (m metrics, err error) {
 		metric.WithDescription("Number of handlers that ended, by what became of their rows."))
 	m.recovered, errs[5] = meter.Int64Counter("outbox.recovered.messages",
 		metric.WithUnit("{message}"),
-		metric.WithDescription("Number of stale claims that were dealt with, by what became of their rows."))
+		metric.WithDescription("Number of stale claims that were taken back or settled, by what became of their rows."))
 	m.storeErrors, errs[6] = meter.Int64Counter("outbox.store.errors",
 		metric.WithUnit("{error}"),
-		metric.WithDescription("Number of errors of the store that the dispatcher survived, by what it was about to do."))
+		metric.WithDescription("Number of errors of the store, by what the dispatcher was doing."))
 	return m, errors.Join(errs[:]...)
 }
 
@@ -51,7 +51,7 @@ func newMetrics(meter metric.Meter) (m metrics, err error) {
 func (i *Instruments) observeAge(meter metric.Meter, store *outbox.Store) (metric.Registration, error) {
 	age, err := meter.Float64ObservableGauge("outbox.oldest_due.age",
 		metric.WithUnit("s"),
-		metric.WithDescription("How long the pending row that is due for longest has been due; 0 if none is."))
+		metric.WithDescription("How long the pending row that has been due longest has been due; 0 if none is due."))
 	if err != nil {
 		return nil, err
 	}

@@ -27,12 +27,12 @@ type Options struct {
 	TracerProvider trace.TracerProvider
 
 	// Attributes are added to every metric and span, to tell the stores of one
-	// process apart: without them the last store's oldest_due.age is the only
-	// one. Nil: none.
+	// process apart. Without them, only the oldest_due.age of the last store is
+	// reported. Nil: none.
 	Attributes []attribute.KeyValue
 
-	// Now is the clock that ages are computed with. It should be the Store's.
-	// Nil: time.Now.
+	// Now is the clock for computing ages. It should be the Store's. Nil:
+	// time.Now.
 	Now func() time.Time
 }
 
@@ -47,7 +47,7 @@ type Instruments struct {
 }
 
 // New makes the instruments and registers the gauge of the oldest due row, which
-// asks the store until Close.
+// asks the store until Close is called.
 func New(store *outbox.Store, opts *Options) (*Instruments, error) {
 	if opts == nil {
 		opts = &Options{}
@@ -75,12 +75,12 @@ func New(store *outbox.Store, opts *Options) (*Instruments, error) {
 	return i, nil
 }
 
-// Close unregisters the gauge, so that the store is asked no more. Close it
-// before the store, or collecting metrics reports outbox.ErrClosed. Observers
-// keep working. Closing again does nothing.
+// Close unregisters the gauge, so that it no longer asks the store. Call it before
+// you close the store; otherwise collecting metrics reports outbox.ErrClosed.
+// Observers keep working. Closing again does nothing.
 func (i *Instruments) Close() error { return i.gauge.Unregister() }
 
-// Observer returns what a Dispatcher tells its doings to.
+// Observer returns the Observer for the Options of a Dispatcher.
 func (i *Instruments) Observer() dispatch.Observer {
 	return dispatch.Observer{
 		Claimed:    i.claimed,

@@ -13,12 +13,12 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// spanKey is where a context has the span of its dispatch: a host that wraps the
-// Observer may have made another the current one.
+// spanKey is the key of the dispatch's span in a context. The current span may be
+// another, which a wrapper around the Observer has started.
 type spanKey struct{}
 
-// startSpan starts a trace: the context of Run, whose span would last as long as
-// the program, is no parent for it.
+// startSpan starts a trace of its own. A span in the context of Run would last as
+// long as the program, so it is not the parent.
 func (i *Instruments) startSpan(ctx context.Context, row outbox.Row) context.Context {
 	ctx, span := i.tracer.Start(ctx, processing+" "+row.TaskQueue,
 		trace.WithNewRoot(),
@@ -64,9 +64,9 @@ func endSpan(ctx context.Context, outcome dispatch.Outcome, err error) {
 	span.End()
 }
 
-// recordError does what Span.RecordError does, but for the type, which is that
-// of the error within Permanent and the like, and the stack of a panic, which is
-// no part of the message.
+// recordError does what Span.RecordError does, with two differences: the type is
+// that of the error within Permanent and the like, and the stack of a panic is not
+// in the message.
 func recordError(span trace.Span, err error) {
 	kind, message := errorType(err), err.Error()
 	exception := []attribute.KeyValue{semconv.ExceptionType(kind.Value.AsString())}

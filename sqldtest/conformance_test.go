@@ -15,25 +15,36 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// drivers are those that speak to a server.
+var drivers = []string{"libsql", "hrana"}
+
 func TestServer(t *testing.T) {
-	server := startServer(t)
-	outboxtest.Run(t, func(t *testing.T, opts *outbox.Options) *outbox.Store {
-		server.empty(t)
-		return open(t, server.url(), opts)
-	})
+	for _, driver := range drivers {
+		t.Run(driver, func(t *testing.T) {
+			server := startServer(t)
+			outboxtest.Run(t, func(t *testing.T, opts *outbox.Options) *outbox.Store {
+				server.empty(t)
+				return openOver(t, driver, server.url(), opts)
+			})
+		})
+	}
 }
 
 func TestHostDatabaseOnServer(t *testing.T) {
-	server := startServer(t)
-	outboxtest.Run(t, func(t *testing.T, opts *outbox.Options) *outbox.Store {
-		server.empty(t)
-		db, err := sql.Open("libsql", server.url())
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, db.Close()) })
-		store := outbox.New(db, opts)
-		require.NoError(t, store.Migrate(context.Background()))
-		return store
-	})
+	for _, driver := range drivers {
+		t.Run(driver, func(t *testing.T) {
+			server := startServer(t)
+			outboxtest.Run(t, func(t *testing.T, opts *outbox.Options) *outbox.Store {
+				server.empty(t)
+				db, err := sql.Open(driver, server.url())
+				require.NoError(t, err)
+				t.Cleanup(func() { require.NoError(t, db.Close()) })
+				store := outbox.New(db, opts)
+				require.NoError(t, store.Migrate(context.Background()))
+				return store
+			})
+		})
+	}
 }
 
 func TestLibsqlURL(t *testing.T) {

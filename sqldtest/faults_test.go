@@ -344,8 +344,9 @@ func TestServerThatIsDownAtCommitHasStoredNothing(t *testing.T) {
 		server.kill()
 		return err
 	})
-	require.ErrorIs(t, err, outbox.ErrUnavailable, "the COMMIT was never sent")
-	require.NotErrorIs(t, err, outbox.ErrCommitUnknown)
+	// Whether the COMMIT was sent depends on whether the driver has noticed that
+	// the connection is closed.
+	require.True(t, errors.Is(err, outbox.ErrUnavailable) || errors.Is(err, outbox.ErrCommitUnknown), "%v", err)
 	server.start()
 	requireStored(t, store, false, staged)
 	requireWorks(t, store)

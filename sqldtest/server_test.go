@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"example.com/outbox"
+	_ "example.com/outbox/hrana"
 	"github.com/stretchr/testify/require"
 	"github.com/tursodatabase/go-libsql"
 )
@@ -133,7 +134,13 @@ AND name NOT LIKE 'sqlite_%' AND name NOT LIKE 'libsql_%' ORDER BY name`) // out
 // open opens a store at an address: the server's, or that of a proxy before it.
 func open(t testing.TB, url string, opts *outbox.Options) *outbox.Store {
 	t.Helper()
-	store, err := outbox.Open(context.Background(), "libsql", url, opts)
+	return openOver(t, "libsql", url, opts)
+}
+
+// openOver is open by way of a driver.
+func openOver(t testing.TB, driverName, url string, opts *outbox.Options) *outbox.Store {
+	t.Helper()
+	store, err := outbox.Open(context.Background(), driverName, url, opts)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	return store

@@ -41,7 +41,7 @@ type Abilities struct {
 var (
 	localAbilities  = Abilities{Prompt: true, Share: true, Counts: true, SecondTry: true, Look: true}
 	serverAbilities = Abilities{}
-	batchAbilities  = Abilities{Prompt: true, Share: true, Batch: true}
+	batchAbilities  = Abilities{Prompt: true, Share: true, Counts: true, Batch: true}
 	unknown         = Abilities{Look: true, Lags: true}
 )
 

@@ -94,25 +94,26 @@ func (db *DB) sendGroup(ctx context.Context, group []*job) []*unit {
 	}
 	units := unitsOf(alive)
 	err := db.sendPatiently(ctx, units)
-	if errors.Is(err, errApart) {
-		var committed []*unit
-		for _, j := range alive {
-			apart := &unit{call: j.call, jobs: []*job{j}}
-			if err := db.sendPatiently(ctx, []*unit{apart}); err != nil {
-				apart.fail(err)
-			} else {
-				committed = append(committed, apart)
+	var committed []*unit
+	for _, u := range units {
+		switch {
+		case errors.Is(err, errApart) || err == nil && u.apart:
+			for _, j := range u.jobs {
+				j.err = nil
+				alone := &unit{call: j.call, jobs: []*job{j}}
+				if err := db.sendPatiently(ctx, []*unit{alone}); err != nil {
+					alone.fail(err)
+				} else {
+					committed = append(committed, alone)
+				}
 			}
-		}
-		return committed
-	}
-	if err != nil {
-		for _, u := range units {
+		case err != nil:
 			u.fail(err)
+		default:
+			committed = append(committed, u)
 		}
-		return nil
 	}
-	return units
+	return committed
 }
 
 // errApart is for calls that failed together and are to be sent one by one.
@@ -157,11 +158,8 @@ func (db *DB) sendOnce(ctx context.Context, units []*unit) (err error) {
 		}
 		var err error
 		results, err = batch.Batch(ctx, request.steps)
-		return keepConn{err}.orNil()
+		return err
 	})
-	if kept := (keepConn{}); errors.As(err, &kept) {
-		err = kept.error
-	}
 	switch {
 	case err == nil:
 		return request.read(results)
@@ -175,16 +173,6 @@ func (db *DB) sendOnce(ctx context.Context, units []*unit) (err error) {
 	return err
 }
 
-// keepConn hides what an error wraps from database/sql, which would act on it.
-type keepConn struct{ error }
-
-func (k keepConn) orNil() error {
-	if k.error == nil {
-		return nil
-	}
-	return k
-}
-
 // unit is a call of a request: that of a job, or that of several which were
 // joined.
 type unit struct {
@@ -193,6 +181,7 @@ type unit struct {
 	statements []Statement
 	now        string
 	concluded  bool // there is nothing left to do
+	apart      bool // its jobs failed together, and are to be run one by one
 }
 
 // unitsOf joins the calls of jobs that can be joined.

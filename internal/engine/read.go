@@ -1,6 +1,10 @@
 package engine
 
-import "context"
+import (
+	"context"
+
+	"example.com/outbox/sqlbatch"
+)
 
 // Read runs fn, which only reads, outside any transaction, on a connection of
 // its own. fn may be run again.
@@ -38,11 +42,12 @@ func read[T any](ctx context.Context, db *DB, op string, fresh bool, fn func(tx 
 }
 
 // readAgain runs fn on a connection of the pool, or on others after it if the
-// server has forgotten that one: it forgets all that are idle for 10 seconds.
+// server has forgotten that one, as it does with all that are idle for 10
+// seconds, or if its answer was lost.
 func (s *session) readAgain(inTransaction bool, fn func() error) error {
 	for times := 1; ; times++ {
 		err := s.readOnce(inTransaction, fn)
-		if err == nil || !isForgotten(err) || s.tried(times, err) {
+		if err == nil || !isForgotten(err) && !sqlbatch.Lost(err) || s.tried(times, err) {
 			return err
 		}
 	}
@@ -58,7 +63,7 @@ func (s *session) readOnce(inTransaction bool, fn func() error) (err error) {
 		return err
 	}
 	if err = fn(); err == nil && inTransaction {
-		err = s.db.sendCommit(s.ctx, s.conn) // lets a replica catch up
+		err = s.db.sendCommit(context.WithoutCancel(s.ctx), s.conn) // lets a replica catch up
 		s.open = err != nil
 	}
 	if isUnavailable(err) {

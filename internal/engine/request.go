@@ -65,7 +65,8 @@ func (r *request) plan(db *DB) error {
 			return nil
 		})
 		if err != nil {
-			if len(r.units) > 1 {
+			if len(r.units) > 1 || len(u.jobs) > 1 {
+				u.jobs[0].panicked = nil
 				return errApart // one by one, only its own call fails
 			}
 			return err
@@ -146,7 +147,7 @@ func (r *request) read(results []sqlbatch.Result) error {
 			continue
 		}
 		if err := u.failure(results, at); err != nil {
-			u.concluded = true
+			u.concluded, u.apart = true, len(u.jobs) > 1
 			u.fail(err)
 			continue
 		}
@@ -172,7 +173,7 @@ func (r *request) notCommitted(results []sqlbatch.Result, commit sqlbatch.Result
 			return commit.Err
 		}
 		return fmt.Errorf("%w: %w", ErrCommitUnknown, commit.Err)
-	case len(r.units) > 1:
+	case len(r.units) > 1 || len(r.units[0].jobs) > 1:
 		return errApart
 	}
 	return cmp.Or(r.units[0].failure(results, r.places[0]), error(ErrRolledBack))

@@ -174,5 +174,5 @@ func (db *DB) finishOn(ctx context.Context, conn *sql.Conn, work func() error) e
 		return err
 	}
 	ended = true
-	return db.commitOn(ctx, conn)
+	return db.commitOn(ctx, context.WithoutCancel(ctx), conn)
 }

@@ -6,7 +6,10 @@ import (
 	"database/sql/driver"
 	"errors"
 	"regexp"
+	"slices"
 	"strings"
+
+	"example.com/outbox/sqlbatch"
 )
 
 // This file alone knows what drivers say when they fail. Most errors come as
@@ -17,6 +20,9 @@ import (
 // isBusy reports whether err is for a lock that another holds, or for a
 // statement on the same connection that is still being closed.
 func isBusy(err error) bool {
+	if code := sqlbatch.Code(err); code != "" {
+		return strings.HasPrefix(code, sqlbatch.CodeBusy)
+	}
 	return err != nil && (busyText.MatchString(err.Error()) || says(err, "SQLITE_BUSY", "SQL statements in progress"))
 }
 
@@ -28,7 +34,7 @@ func isInTransaction(err error) bool {
 }
 
 func isNoTransaction(err error) bool {
-	return says(err, "no transaction is active", "invalid state, started with Init") // the latter by a replica
+	return sqlbatch.Code(err) == sqlbatch.CodeNoTransaction || says(err, "no transaction is active", "invalid state, started with Init") // the latter by a replica
 }
 
 // isRemembered reports whether an embedded replica has answered BEGIN from its
@@ -38,7 +44,7 @@ func isRemembered(err error) bool { return says(err, "invalid state, started wit
 // isTooBig reports whether a value, or on a server and on its replicas a whole
 // request or answer, is larger than the database takes.
 func isTooBig(err error) bool {
-	return says(err, "string or blob too big", "SQLITE_TOOBIG", "ARGS_INVALID",
+	return hasCode(err, sqlbatch.CodeResponseTooLarge, sqlbatch.CodeAnswerTooLarge) || says(err, "string or blob too big", "SQLITE_TOOBIG", "ARGS_INVALID",
 		"message length too large", "exceeds the maximum size", "Response is too large")
 }
 
@@ -62,7 +68,8 @@ func isTimedOut(err error) bool {
 // whole, has forgotten the connection, or is not what answers: a gateway does;
 // whether a file cannot be opened, read or written; or the driver gave up.
 func isUnavailable(err error) bool {
-	return isForgotten(err) || isBroken(err) || errors.Is(err, driver.ErrBadConn) ||
+	return isForgotten(err) || isBroken(err) || errors.Is(err, driver.ErrBadConn) || sqlbatch.Lost(err) ||
+		hasCode(err, sqlbatch.CodeConnectionFailed, sqlbatch.CodeRefused, sqlbatch.CodeRedirected, sqlbatch.CodeServerFailed) ||
 		says(err, "unable to open database file", "Unable to open connection to local database", "disk I/O error") ||
 		says(err, "Hrana: `http error: ", "Hrana: `json error: ", "error reading a body from connection",
 			"Hrana: `api error: `status=5", "Hrana: `api error: `status=429",
@@ -74,7 +81,7 @@ func isUnavailable(err error) bool {
 // connection stands for, or no longer the same of it. Nothing was done, and
 // nothing ever will be on that connection.
 func isForgotten(err error) bool {
-	return isExpired(err) || says(err, "Received an invalid baton", "Received a baton that has already been used")
+	return isExpired(err) || sqlbatch.Code(err) == sqlbatch.CodeStreamUnknown || says(err, "Received an invalid baton", "Received a baton that has already been used")
 }
 
 // isExpired reports whether a server has closed a stream, and undone its
@@ -83,7 +90,7 @@ func isExpired(err error) bool { return says(err, "STREAM_EXPIRED") }
 
 // isUnsent reports whether a request never left for the server.
 func isUnsent(err error) bool {
-	return says(err, "Hrana: `http error: `error trying to connect: ")
+	return sqlbatch.NothingDone(err) || says(err, "Hrana: `http error: `error trying to connect: ")
 }
 
 // isPoolClosed reports whether the pool was closed, by Close or by the program.
@@ -111,6 +118,11 @@ func isEnded(err error) bool {
 
 // isConnClosed reports whether the connection was given back already.
 func isConnClosed(err error) bool { return errors.Is(err, sql.ErrConnDone) }
+
+func hasCode(err error, codes ...string) bool {
+	code := sqlbatch.Code(err)
+	return code != "" && slices.Contains(codes, code)
+}
 
 func says(err error, texts ...string) bool {
 	if err == nil {

@@ -120,7 +120,7 @@ func (s *session) commit() error {
 	defer stop()
 	s.ctx = patient
 	err := s.do(func() error {
-		err := s.db.commitOn(ctx, s.conn)
+		err := s.db.commitOn(ctx, s.patience(ctx, patient), s.conn)
 		s.open = false
 		if err == nil && s.db.contention.keep(s.conn, &s.db.closed) {
 			s.conn = nil
@@ -134,14 +134,27 @@ func (s *session) commit() error {
 	return err
 }
 
+// patience is the context of a COMMIT. Where the driver is told it the request is
+// aborted when that ends; elsewhere a COMMIT that was begun is not interrupted.
+func (s *session) patience(ctx, patient context.Context) context.Context {
+	if takesBatches(s.conn) {
+		return patient
+	}
+	return context.WithoutCancel(ctx)
+}
+
 // commitOn commits or undoes the transaction on conn. A reader in
-// rollback-journal mode may hold the COMMIT up; then it is sent again.
-func (db *DB) commitOn(ctx context.Context, conn *sql.Conn) error {
-	err := db.retryBusy(ctx, func() error { return db.sendCommit(ctx, conn) })
+// rollback-journal mode may hold the COMMIT up; then it is sent again until ctx
+// ends.
+func (db *DB) commitOn(ctx, patient context.Context, conn *sql.Conn) error {
+	err := db.retryBusy(ctx, func() error { return db.sendCommit(patient, conn) })
 	if err == nil {
 		return nil
 	}
 	switch {
+	case sqlbatch.Lost(err):
+		discard(conn)
+		return fmt.Errorf("%w: %w", ErrCommitUnknown, err)
 	case isNoTransaction(err):
 		return ErrRolledBack
 	case isTimedOut(err), isExpired(err):
@@ -161,9 +174,7 @@ func (db *DB) commitOn(ctx context.Context, conn *sql.Conn) error {
 	return fmt.Errorf("%w: %w", ErrCommitUnknown, err)
 }
 
-// sendCommit sends COMMIT, whatever becomes of ctx.
 func (db *DB) sendCommit(ctx context.Context, conn *sql.Conn) error {
-	ctx = context.WithoutCancel(ctx)
 	if db.contention.present() {
 		return Query(ctx, conn, "COMMIT", nil, func(Row) error { return nil })
 	}
@@ -199,8 +210,16 @@ func inTransaction(conn *sql.Conn) (still, known bool) {
 }
 
 // rollback ends a transaction on conn if there is one. A connection that does
-// not let it be ended is thrown away, which ends it too; the error says why.
+// not let it be ended is thrown away, which ends it too; the error says why. One
+// that takes batches is thrown away at once: that takes one request as well, and
+// not long.
 func rollback(conn *sql.Conn) error {
+	if deferBegin(conn, "") { // which takes a BEGIN back that was not sent
+		if still, _ := inTransaction(conn); still {
+			discard(conn)
+		}
+		return nil
+	}
 	ended := false
 	defer func() {
 		if !ended { // also if the driver panicked

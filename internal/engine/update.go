@@ -153,7 +153,7 @@ func (t *UpdateTx) admit(ctx context.Context, query string) error {
 	if endsTransaction(query) {
 		return t.session.db.config.Invalid("query", "begins or ends a transaction, which Update alone does")
 	}
-	if !t.unsure {
+	if !t.unsure || t.session.unbegun {
 		return nil
 	}
 	still := false
