@@ -168,7 +168,6 @@ func (b *appendBatch) plan(now string, can engine.Abilities) []engine.Statement 
 		b.inserted[string(key)] = id
 		return err
 	}}}
-	b.inserted = make(map[string]int64, len(b.rows))
 	b.unsure = !can.Batch
 	if can.Batch {
 		keep = append(keep, engine.Statement{
@@ -177,10 +176,12 @@ func (b *appendBatch) plan(now string, can engine.Abilities) []engine.Statement 
 		})
 	}
 	statements := keep
-	if can.SecondTry {
+	if !can.SecondTry {
+		b.inserted = make(map[string]int64, len(b.rows))
+	} else {
 		statements = []engine.Statement{{Query: insert, Args: args,
 			Changed: func(stored, lastInsertID int64) error {
-				b.inserted, b.stored = nil, int(stored)
+				b.stored = int(stored)
 				b.dropped = b.stored < len(b.rows)
 				b.newest = math.MaxInt64
 				if stored > 0 { // ids of one statement follow each other
@@ -192,6 +193,7 @@ func (b *appendBatch) plan(now string, can engine.Abilities) []engine.Statement 
 				if !engine.IsTaken(err) {
 					return nil
 				}
+				b.inserted = make(map[string]int64, len(b.rows))
 				return keep
 			},
 		}}

@@ -59,7 +59,12 @@ var (
 	// The call has stored nothing.
 	ErrCorrupt error = engine.ErrCorrupt
 
-	// ErrClosed is returned after Close by every call that needs the database.
+	// ErrReferenced is returned by Purge for rows that it had to keep because a
+	// foreign key of another table refers to them. [ReferencedError] has the keys.
+	ErrReferenced error = engine.NewFault("outbox: another table refers to the row")
+
+	// ErrClosed is returned after Close by every call that needs the database,
+	// also if the program has closed the database that it gave to New.
 	ErrClosed error = engine.ErrClosed
 
 	// ErrInUpdate is returned by a call that would wait for the transaction
@@ -105,12 +110,32 @@ type ClaimLostError struct {
 }
 
 // Error names the first few keys.
-func (e *ClaimLostError) Error() string {
+func (e *ClaimLostError) Error() string { return "outbox: claim lost: " + quoteKeys(e.DispatchKeys) }
+
+// Unwrap returns ErrClaimLost.
+func (e *ClaimLostError) Unwrap() error { return ErrClaimLost }
+
+// ReferencedError names rows that were not purged since another table refers to
+// them, oldest first. It is an [ErrReferenced].
+type ReferencedError struct {
+	DispatchKeys []string
+}
+
+// Error names the first few keys.
+func (e *ReferencedError) Error() string {
+	return "outbox: not purged, as another table refers to them: " + quoteKeys(e.DispatchKeys)
+}
+
+// Unwrap returns ErrReferenced.
+func (e *ReferencedError) Unwrap() error { return ErrReferenced }
+
+// quoteKeys names the first few of many keys.
+func quoteKeys(keys []string) string {
 	const shown = 5
 	var list strings.Builder
-	for i, key := range e.DispatchKeys {
+	for i, key := range keys {
 		if i == shown {
-			fmt.Fprintf(&list, " and %d more", len(e.DispatchKeys)-shown)
+			fmt.Fprintf(&list, " and %d more", len(keys)-shown)
 			break
 		}
 		if i > 0 {
@@ -118,11 +143,8 @@ func (e *ClaimLostError) Error() string {
 		}
 		list.WriteString(quoteKey(key))
 	}
-	return "outbox: claim lost: " + list.String()
+	return list.String()
 }
-
-// Unwrap returns ErrClaimLost.
-func (e *ClaimLostError) Unwrap() error { return ErrClaimLost }
 
 // quoteKey keeps a long key from flooding a log.
 func quoteKey(key string) string {

@@ -244,7 +244,7 @@ func (r *stagedRow) firstFence() uint64 {
 
 // finish is when a row that comes settled was.
 func (r *stagedRow) finish(now string) string {
-	if !r.Status.settled() {
+	if !r.Status.Settled() {
 		return ""
 	}
 	return cmp.Or(r.finishedAt, now)

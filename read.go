@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"iter"
 	"math"
 	"strings"
 	"time"
@@ -57,6 +58,39 @@ func (s *Store) List(ctx context.Context, filter Filter) ([]Row, error) {
 		return queryRows(ctx, tx, text, args...)
 	})
 	return readableRows(found), err
+}
+
+// Rows yields the rows that filter matches as List would return them, a page of
+// a few at a time, so that any number can be walked; Filter.Limit bounds how many.
+// Rows that are staged meanwhile are among them, and one that changes is as it was
+// when its page was read. An error ends it, and comes with no row.
+func (s *Store) Rows(ctx context.Context, filter Filter) iter.Seq2[Row, error] {
+	const page = 100
+	return func(yield func(Row, error) bool) {
+		left := filter.Limit
+		for {
+			filter.Limit = page
+			if left > 0 {
+				filter.Limit = min(left, page)
+			} else if left < 0 {
+				filter.Limit = left // for List to refuse
+			}
+			rows, err := s.List(ctx, filter)
+			if err != nil {
+				yield(Row{}, err)
+				return
+			}
+			for _, row := range rows {
+				if !yield(row, nil) {
+					return
+				}
+				filter.After = row.ID
+			}
+			if left -= len(rows); len(rows) < filter.Limit || left == 0 {
+				return
+			}
+		}
+	}
 }
 
 // listQuery walks an index of ids, so that no page is sorted.

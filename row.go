@@ -3,7 +3,9 @@ package outbox
 import (
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -24,9 +26,10 @@ const (
 	Cancelled Status = "cancelled" // settled by Cancel or SettleWorkflow
 )
 
-func (s Status) known() bool { return s == Pending || s == Claimed || s.settled() }
+// Settled reports whether rows of this status are done, failed or cancelled.
+func (s Status) Settled() bool { return s == Done || s == Failed || s == Cancelled }
 
-func (s Status) settled() bool { return s == Done || s == Failed || s == Cancelled }
+func (s Status) known() bool { return s == Pending || s == Claimed || s.Settled() }
 
 // Row is one dispatch: what to run, for which workflow, where it may run, and
 // where it stands.
@@ -53,6 +56,23 @@ type Row struct {
 	LastError    string        // cause given to the last Retry or Fail, at most 8 KiB
 	CreatedAt    time.Time     // when it was staged
 	FinishedAt   time.Time     // when it was settled; zero while live
+}
+
+// LogValue is what a log shows of a row: what tells it from others and where it
+// stands, but nothing of its payload, which may be secret, save how long it is.
+func (r Row) LogValue() slog.Value {
+	attrs := []slog.Attr{
+		slog.Int64("id", r.ID), slog.String("dispatch_key", r.DispatchKey), slog.String("activity_type", r.ActivityType),
+		slog.String("namespace", r.Namespace), slog.String("task_queue", r.TaskQueue), slog.String("status", string(r.Status)),
+		slog.Uint64("attempt", uint64(r.Attempt)), slog.Int64("fence", r.Fence), slog.Int("payload_bytes", len(r.Input.Data)),
+	}
+	if r.Node != "" {
+		attrs = append(attrs, slog.String("node", r.Node))
+	}
+	if r.LastError != "" {
+		attrs = append(attrs, slog.String("last_error", r.LastError))
+	}
+	return slog.GroupValue(attrs...)
 }
 
 // Ref returns the key and the fence of this claim, for the transitions.
@@ -97,6 +117,20 @@ func JSON(v any) (Payload, error) {
 }
 
 const contentTypeJSON = "application/json"
+
+// Unmarshal decodes a payload of JSON into v, as json.Unmarshal does. A payload
+// with another content type is an error; one with none is taken for JSON.
+func (p Payload) Unmarshal(v any) error {
+	mediaType, _, _ := strings.Cut(strings.ToLower(p.ContentType), ";")
+	mediaType = strings.TrimSpace(mediaType)
+	if mediaType != "" && mediaType != contentTypeJSON && !strings.HasSuffix(mediaType, "+json") {
+		return fmt.Errorf("outbox: decode payload: content type %.100q is not JSON", p.ContentType)
+	}
+	if err := json.Unmarshal(p.Data, v); err != nil {
+		return fmt.Errorf("outbox: decode payload: %w", err)
+	}
+	return nil
+}
 
 // RowState is the part of a row that changes, without its payload.
 type RowState struct {

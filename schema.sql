@@ -2,32 +2,48 @@
 -- semicolon and an empty line, because drivers run one statement a call.
 --
 -- Instants are UTC RFC 3339 with exactly nine fraction digits and a Z, so that
--- the order of their text is the order of time. The CHECKs state their shape;
--- a typeof is needed beside it because GLOB also matches a blob, and a blob
--- sorts after every text: such a row would never fall due. A list of more than two
--- values after IN would be built anew by each statement.
+-- the order of their text is the order of time. A CHECK of one states its shape,
+-- and keeps a blob out, which sorts after every text: such a row would never fall
+-- due. A list of more than two values after IN would be built again by each
+-- statement.
 
 CREATE TABLE IF NOT EXISTS outbox (
-    dispatch_key  TEXT    NOT NULL,  -- identity and idempotency key
-    workflow_id   TEXT    NOT NULL,  -- lower-case UUID
+    dispatch_key  TEXT    NOT NULL,            -- identity and idempotency key
+    workflow_id   TEXT    NOT NULL,            -- lower-case UUID
     ordinal       INTEGER NOT NULL,
     activity_type TEXT    NOT NULL,
-    input         BLOB,              -- the payload; NULL: it lies in outbox_payload
-    status        TEXT    NOT NULL CHECK (status = 'pending' OR status = 'claimed' OR status = 'done' OR status = 'failed' OR status = 'cancelled'),
+    input         BLOB,                        -- the payload; NULL: it lies in outbox_payload
+    status        TEXT    NOT NULL,
     attempt       INTEGER NOT NULL,
-    visible_after TEXT    NOT NULL CHECK (typeof(visible_after) = 'text' AND visible_after GLOB '[0-9][0-9][0-9][0-9]-[0-1][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-5][0-9].[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9]Z'),
-    claimed_at    TEXT    CHECK (claimed_at IS NULL OR status = 'claimed' AND typeof(claimed_at) = 'text' AND claimed_at GLOB '[0-9][0-9][0-9][0-9]-[0-1][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-5][0-9].[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9]Z'),
-    run_id        TEXT,              -- lower-case UUID; NULL: none
+    visible_after TEXT    NOT NULL,
+    claimed_at    TEXT,
+    run_id        TEXT,                        -- lower-case UUID; NULL: none
     namespace     TEXT    NOT NULL DEFAULT 'default',
     task_queue    TEXT    NOT NULL DEFAULT 'default',
-    node          TEXT    CHECK (node <> ''),  -- NULL: unpinned
+    node          TEXT,                        -- NULL: unpinned
     id            INTEGER PRIMARY KEY,         -- staging order; VACUUM keeps it
-    content_type  TEXT,              -- NULL: the payload is a legacy envelope, {"content_type":…,"bytes":[…]}
+    content_type  TEXT,                        -- NULL: the payload is a legacy envelope, {"content_type":…,"bytes":[…]}
     fence         INTEGER NOT NULL DEFAULT 0,  -- times claimed or reopened; only ever grows
     last_error    TEXT,
-    created_at    TEXT    NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%f000000Z', 'now'))
-                          CHECK (typeof(created_at) = 'text' AND created_at GLOB '[0-9][0-9][0-9][0-9]-[0-1][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-5][0-9].[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9]Z'),
-    finished_at   TEXT    CHECK (finished_at IS NULL OR (status = 'done' OR status = 'failed' OR status = 'cancelled') AND typeof(finished_at) = 'text' AND finished_at GLOB '[0-9][0-9][0-9][0-9]-[0-1][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-5][0-9].[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9]Z')
+    created_at    TEXT    NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%f000000Z', 'now')),
+    finished_at   TEXT,
+
+    CONSTRAINT outbox_status_is_known
+        CHECK (status = 'pending' OR status = 'claimed' OR status = 'done' OR status = 'failed' OR status = 'cancelled'),
+    CONSTRAINT outbox_node_is_not_empty
+        CHECK (node <> ''),
+    CONSTRAINT outbox_only_a_claim_has_claimed_at
+        CHECK (claimed_at IS NULL OR status = 'claimed'),
+    CONSTRAINT outbox_settled_is_finished
+        CHECK ((finished_at IS NULL) = (status = 'pending' OR status = 'claimed')),
+    CONSTRAINT outbox_visible_after_is_an_instant
+        CHECK (visible_after BETWEEN '0' AND ':' AND visible_after GLOB '????-??-??T??:??:??.?????????Z'),
+    CONSTRAINT outbox_claimed_at_is_an_instant
+        CHECK (claimed_at IS NULL OR claimed_at BETWEEN '0' AND ':' AND claimed_at GLOB '????-??-??T??:??:??.?????????Z'),
+    CONSTRAINT outbox_created_at_is_an_instant
+        CHECK (created_at BETWEEN '0' AND ':' AND created_at GLOB '????-??-??T??:??:??.?????????Z'),
+    CONSTRAINT outbox_finished_at_is_an_instant
+        CHECK (finished_at IS NULL OR finished_at BETWEEN '0' AND ':' AND finished_at GLOB '????-??-??T??:??:??.?????????Z')
 );
 
 -- Payloads too large to be rewritten with every change of their row.

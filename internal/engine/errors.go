@@ -27,7 +27,6 @@ var (
 	ErrFull          = NewFault("outbox: database is full")
 	ErrReadOnly      = NewFault("outbox: database is read-only")
 	ErrCorrupt       = NewFault("outbox: database is corrupt")
-	ErrReferenced    = NewFault("outbox: row is referred to by another table")
 	ErrClosed        = NewFault("outbox: store is closed")
 	ErrInUpdate      = NewFault("outbox: call inside Update needs the Tx form")
 )
@@ -56,7 +55,7 @@ func withMeaning(err, shown error) error {
 		is      func(error) bool
 	}{
 		{ErrBusy, isBusy}, {ErrTooLarge, isTooBig}, {ErrRolledBack, isTimedOut}, {ErrUnavailable, isUnavailable},
-		{ErrFull, isFull}, {ErrReadOnly, isReadOnly}, {ErrCorrupt, isCorrupt}, {ErrReferenced, IsReferenced},
+		{ErrFull, isFull}, {ErrReadOnly, isReadOnly}, {ErrCorrupt, isCorrupt},
 	} {
 		if kind.is(err) {
 			return fmt.Errorf("%w: %w", kind.meaning, shown)

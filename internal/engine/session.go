@@ -16,9 +16,9 @@ import (
 // driver returns. There is one such goroutine at most, and none if the context
 // cannot end.
 type session struct {
-	db     *DB
-	ctx    context.Context
-	direct bool // calls are made on the user's own goroutine
+	db  *DB
+	ctx context.Context
+	can Abilities
 
 	// These belong to whoever makes the calls.
 	conn     *sql.Conn
@@ -34,7 +34,7 @@ type session struct {
 }
 
 func (db *DB) newSession(ctx context.Context, can Abilities) *session {
-	return &session{db: db, ctx: ctx, direct: can.Prompt}
+	return &session{db: db, ctx: ctx, can: can}
 }
 
 // errLeft is for a call of the driver that outlasts its context.
@@ -52,7 +52,7 @@ func (s *session) doWithin(ctx context.Context, call func() error) error {
 	if s.left {
 		return errLeft
 	}
-	if s.direct || ctx.Done() == nil {
+	if s.can.Prompt || ctx.Done() == nil {
 		return s.call(call)
 	}
 	if s.calls == nil {

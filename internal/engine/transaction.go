@@ -50,7 +50,8 @@ func (s *session) begin(statement string) error {
 			}
 		}
 		s.conn, s.open = conn, true
-		if s.unbegun = deferBegin(conn, statement); s.unbegun {
+		if s.can.Batch {
+			s.unbegun = deferBegin(conn, statement)
 			return nil
 		}
 		err := s.db.retryBusy(s.ctx, func() error { return s.db.beginOn(s.ctx, conn, statement) })
@@ -137,7 +138,7 @@ func (s *session) commit() error {
 // patience is the context of a COMMIT. Where the driver is told it the request is
 // aborted when that ends; elsewhere a COMMIT that was begun is not interrupted.
 func (s *session) patience(ctx, patient context.Context) context.Context {
-	if takesBatches(s.conn) {
+	if s.can.Batch {
 		return patient
 	}
 	return context.WithoutCancel(ctx)
