@@ -5,7 +5,7 @@
 //	go run ./examples/engine
 //
 // runs a short scenario on a database file in a temporary directory, and checks
-// what came of it.
+// what came of it. With -db URL it does so on a libSQL server.
 //
 // Where to read on: workflow.go says what a workflow is, history.go keeps what
 // happened to it, and engine.go is the engine: fan-out and continuing as new
@@ -17,6 +17,7 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net/url"
@@ -24,15 +25,19 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"example.com/outbox"
+	_ "example.com/outbox/hrana"
 	_ "github.com/tursodatabase/go-libsql"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := command(ctx, os.Args[1:], os.Stdout)
+	db := flag.String("db", "", "use an empty database on the libSQL server of a `URL`")
+	flag.Parse()
+	err := command(ctx, *db, flag.Args(), os.Stdout)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "engine:", err)
@@ -44,30 +49,32 @@ func main() {
 const doomed = "doomed"
 
 // command lets a process work until it is killed, and goes on with what it left.
-func command(ctx context.Context, args []string, out io.Writer) (err error) {
+func command(ctx context.Context, db string, args []string, out io.Writer) (err error) {
 	if len(args) == 2 && args[0] == doomed {
 		return withEngine(ctx, args[1], doomedWorkers(), func(e *engine) error { return begin(ctx, e) })
 	}
-	dir, err := os.MkdirTemp("", "outbox-engine-")
-	if err != nil {
-		return err
+	if db == "" {
+		dir, err := os.MkdirTemp("", "outbox-engine-")
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+		db = "file:" + (&url.URL{Path: filepath.Join(dir, "engine.db")}).EscapedPath()
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	path := filepath.Join(dir, "engine.db")
-	if err := crash(ctx, path); err != nil {
+	if err := crash(ctx, db); err != nil {
 		return err
 	}
 	workers := newWorkers()
-	return withEngine(ctx, path, workers, func(e *engine) error { return finish(ctx, e, workers, out) })
+	return withEngine(ctx, db, workers, func(e *engine) error { return finish(ctx, e, workers, out) })
 }
 
 // crash runs this program as another process, which is killed.
-func crash(ctx context.Context, path string) error {
+func crash(ctx context.Context, db string) error {
 	program, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	process := exec.CommandContext(ctx, program, doomed, path)
+	process := exec.CommandContext(ctx, program, doomed, db)
 	process.Stderr = os.Stderr
 	err = process.Run()
 	var exit *exec.ExitError
@@ -77,9 +84,13 @@ func crash(ctx context.Context, path string) error {
 	return fmt.Errorf("the process that was to be killed has ended otherwise: %w", err)
 }
 
-// withEngine has fn use an engine on the database at path.
-func withEngine(ctx context.Context, path string, workers *workers, fn func(e *engine) error) (err error) {
-	store, err := outbox.Open(ctx, "libsql", "file:"+(&url.URL{Path: path}).EscapedPath(), nil)
+// withEngine has fn use an engine on a database.
+func withEngine(ctx context.Context, db string, workers *workers, fn func(e *engine) error) (err error) {
+	driver := "hrana"
+	if strings.HasPrefix(db, "file:") {
+		driver = "libsql"
+	}
+	store, err := outbox.Open(ctx, driver, db, nil)
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ func TestScenarioChecksOut(t *testing.T) {
 	temporary := t.TempDir()
 	t.Setenv("TMPDIR", temporary)
 	var out bytes.Buffer
-	require.NoError(t, command(t.Context(), nil, &out))
+	require.NoError(t, command(t.Context(), "", nil, &out))
 	require.Contains(t, out.String(), "check passed")
 	for _, role := range cast() {
 		require.Contains(t, out.String(), role.want)
@@ -27,7 +27,7 @@ func TestScenarioChecksOut(t *testing.T) {
 }
 
 func TestKilledProcessLeavesClaimsAndAHistory(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "engine.db")
+	path := "file:" + filepath.Join(t.TempDir(), "engine.db")
 	require.NoError(t, crash(t.Context(), path))
 	workers := newWorkers()
 	require.NoError(t, withEngine(t.Context(), path, workers, func(e *engine) error {
@@ -59,7 +59,7 @@ func TestCheckFindsWhatIsWrong(t *testing.T) {
 		"an activity that was not": {`DELETE FROM history WHERE detail = 'send'`, "is not ended after collect, collect"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), "engine.db")
+			path := "file:" + filepath.Join(t.TempDir(), "engine.db")
 			require.NoError(t, crash(t.Context(), path))
 			workers := newWorkers()
 			require.NoError(t, withEngine(t.Context(), path, workers, func(e *engine) error {
@@ -87,7 +87,7 @@ func TestCheckFindsWhatIsWrong(t *testing.T) {
 }
 
 func TestInterruptedScenarioEnds(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "engine.db")
+	path := "file:" + filepath.Join(t.TempDir(), "engine.db")
 	require.NoError(t, crash(t.Context(), path))
 	ctx, interrupt := context.WithCancel(t.Context())
 	workers := newWorkers()

@@ -6,13 +6,14 @@
 //
 // Usage:
 //
-//	go run ./examples/webhooks [-input FILE] [-db FILE]
+//	go run ./examples/webhooks [-input FILE] [-db FILE|URL]
 //
 // Without -input it delivers a sample that is built in. Without -db its
 // database is a file in a temporary directory, which is removed at the end: a
 // file rather than memory, since a durable outbox is what this is about. With
-// -db the database is kept. Kill the program at any moment, by kill -9 if you
-// like, and run it again: it finishes the rest.
+// -db the database is kept: a file, or one on a libSQL server, such as
+// http://127.0.0.1:8080, which is reached with package hrana. Kill the program at
+// any moment, by kill -9 if you like, and run it again: it finishes the rest.
 //
 // Where to read on: scenario.go says who gets the deliveries and what goes
 // wrong; staging.go writes them; dispatch.go has them dispatched and courier.go
@@ -30,17 +31,19 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
 	"example.com/outbox"
+	_ "example.com/outbox/hrana"
 	_ "github.com/tursodatabase/go-libsql"
 	"golang.org/x/sync/errgroup"
 )
 
 func main() {
 	input := flag.String("input", "", "deliver the webhooks of `FILE`, one JSON object a line, instead of the sample")
-	path := flag.String("db", "", "keep the database in `FILE`, and finish what it holds")
+	db := flag.String("db", "", "keep the database in `FILE`, or on the server of a URL, and finish what it holds")
 	flag.Parse()
 	if flag.NArg() > 0 {
 		flag.Usage()
@@ -48,7 +51,7 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // so that a second Ctrl-C ends it at once
-	err := command(ctx, *input, *path, os.Stdout)
+	err := command(ctx, *input, *db, os.Stdout)
 	interrupted := ctx.Err() != nil
 	stop()
 	switch {
@@ -63,32 +66,32 @@ func main() {
 }
 
 // command is the program but for flags, signals and exit status.
-func command(ctx context.Context, input, path string, out io.Writer) (err error) {
+func command(ctx context.Context, input, db string, out io.Writer) (err error) {
 	deliveries, err := readDeliveries(input)
 	if err != nil {
 		return err
 	}
-	if path != "" {
-		return run(ctx, path, deliveries, out)
+	if db != "" {
+		return run(ctx, databaseAt(db), deliveries, out)
 	}
 	dir, err := os.MkdirTemp("", "outbox-webhooks-")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	return run(ctx, filepath.Join(dir, "webhooks.db"), deliveries, out)
+	return run(ctx, databaseAt(filepath.Join(dir, "webhooks.db")), deliveries, out)
 }
 
-// run stages deliveries in the database at path, delivers all that the database
-// holds, and reports. What the receiver saw is kept beside the database.
-func run(ctx context.Context, path string, deliveries []delivery, out io.Writer) (err error) {
-	store, err := outbox.Open(ctx, "libsql", dataSourceName(path), nil)
+// run stages deliveries in a database, delivers all that it holds, and reports.
+// What the receiver saw is kept beside the database.
+func run(ctx context.Context, db database, deliveries []delivery, out io.Writer) (err error) {
+	store, err := outbox.Open(ctx, db.driver, db.dataSourceName, nil)
 	if err != nil {
-		return fmt.Errorf("open %s: %w", path, err)
+		return fmt.Errorf("open %s: %w", db.name, err)
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 
-	receipts, err := openReceipts(path + ".receipts")
+	receipts, err := openReceipts(db.receipts)
 	if err != nil {
 		return err
 	}
@@ -105,7 +108,7 @@ func run(ctx context.Context, path string, deliveries []delivery, out io.Writer)
 		return err
 	}
 	fmt.Fprintf(out, "delivering %d webhooks to %d subscribers each, from database %s\n",
-		len(deliveries), len(subscribers), path)
+		len(deliveries), len(subscribers), db.name)
 	progress, err := startProgress(ctx, store, deliveries, out)
 	if err != nil {
 		return err
@@ -134,9 +137,27 @@ func run(ctx context.Context, path string, deliveries []delivery, out io.Writer)
 	return err
 }
 
-// dataSourceName is that of a file. The driver takes it for a URI, in which some
-// characters have a meaning that they do not have in a path.
-func dataSourceName(path string) string {
+// database is where the rows are, and where the receiver keeps its receipts.
+type database struct {
+	driver, dataSourceName string
+	name                   string // to be shown: it has no token
+	receipts               string
+}
+
+// databaseAt returns a database in a file, or the one on the server of a URL.
+func databaseAt(place string) database {
+	server, err := url.Parse(place)
+	if err != nil || server.Host == "" {
+		return database{"libsql", fileName(place), place, place + ".receipts"}
+	}
+	shown := server.Scheme + "://" + server.Host + server.Path
+	receipts := "webhooks-" + strings.NewReplacer(":", "-", "/", "-").Replace(server.Host+server.Path) + ".receipts"
+	return database{"hrana", place, shown, filepath.Join(os.TempDir(), receipts)}
+}
+
+// fileName is the data source name of a file. The driver takes it for a URI, in
+// which some characters have a meaning that they do not have in a path.
+func fileName(path string) string {
 	return "file:" + (&url.URL{Path: path}).EscapedPath()
 }
 

@@ -252,7 +252,7 @@ func countClaimed(t testing.TB, path string) (n int) {
 
 func openStore(t testing.TB, path string) *outbox.Store {
 	t.Helper()
-	store, err := outbox.Open(t.Context(), "libsql", dataSourceName(path), nil)
+	store, err := outbox.Open(t.Context(), "libsql", fileName(path), nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	return store
