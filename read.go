@@ -146,7 +146,7 @@ func (s *Store) CountClaimed(ctx context.Context, namespace string) (int64, erro
 }
 
 const (
-	countClaimed = `(SELECT count(*) FROM main.outbox INDEXED BY outbox_claimed_namespace WHERE status = 'claimed' AND namespace = `
+	countClaimed = `(SELECT count(*) FROM main.outbox INDEXED BY outbox_claims WHERE status = 'claimed' AND namespace = `
 
 	countInFlight = `SELECT ` + countClaimed + `?1)
 	+ (SELECT count(*) FROM main.outbox INDEXED BY outbox_route WHERE status = 'pending' AND namespace = ?1)`

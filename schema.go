@@ -65,8 +65,19 @@ func (s *Store) Migrate(ctx context.Context) error {
 	})
 }
 
+// superseded are indexes of earlier states of this schema, which others replace.
+var superseded = []string{"outbox_live", "outbox_claimed", "outbox_claimed_namespace"}
+
 func createSchema(ctx context.Context, tx engine.Tx) error {
-	return execAll(ctx, tx, schemaStatements())
+	if err := execAll(ctx, tx, schemaStatements()); err != nil {
+		return err
+	}
+	for _, index := range superseded {
+		if _, err := tx.ExecContext(ctx, `DROP INDEX IF EXISTS main.`+index); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func execAll(ctx context.Context, tx engine.Tx, statements []string) error {
@@ -189,6 +200,11 @@ FROM main.sqlite_master WHERE lower(name) LIKE 'outbox%'`)
 			state = schemaIncomplete
 		case have.kind != want.kind || have.table != want.table:
 			return 0, fmt.Errorf("%w: %s %s", ErrForeignTable, have.kind, want.name)
+		}
+	}
+	for _, index := range superseded {
+		if found[index].kind == "index" {
+			state = schemaIncomplete
 		}
 	}
 	switch {

@@ -68,11 +68,9 @@ CREATE INDEX IF NOT EXISTS outbox_due ON outbox (visible_after, dispatch_key, wo
 -- The same a route: scoped claims, PendingRoutes, the pending part of CountInFlight.
 CREATE INDEX IF NOT EXISTS outbox_route ON outbox (namespace, task_queue, node, visible_after, dispatch_key, workflow_id) WHERE status = 'pending';
 
--- Stale claims, oldest first.
-CREATE INDEX IF NOT EXISTS outbox_claimed ON outbox (claimed_at, dispatch_key) WHERE status = 'claimed';
-
--- Claimed rows of a namespace, to be counted.
-CREATE INDEX IF NOT EXISTS outbox_claimed_namespace ON outbox (namespace) WHERE status = 'claimed';
+-- Claimed rows of a namespace, to be counted, and among them the oldest claims
+-- first: stale ones are found by skipping from namespace to namespace.
+CREATE INDEX IF NOT EXISTS outbox_claims ON outbox (namespace, claimed_at, dispatch_key) WHERE status = 'claimed';
 
 -- Live rows of a workflow: SettleWorkflow, UnsettledWorkflows. A predicate on
 -- the status would have every claim rewrite the entry. The second column lets

@@ -3,6 +3,8 @@ package outbox
 import (
 	"cmp"
 	"context"
+	"slices"
+	"strings"
 	"time"
 
 	"example.com/outbox/internal/engine"
@@ -23,6 +25,7 @@ func (s *Store) ListStale(ctx context.Context, olderThan time.Time, limit int) (
 	stale, err := engine.Read(ctx, s.db, "list stale", func(tx engine.Tx) ([]storedRow, error) {
 		return queryRows(ctx, tx, selectStale, before, limit)
 	})
+	sortStale(stale)
 	return readableRows(stale), err
 }
 
@@ -46,7 +49,7 @@ func (s *Store) RearmStale(ctx context.Context, olderThan, visibleAfter time.Tim
 	}
 	if can := s.db.Can(ctx); !can.Batch {
 		found, err := engine.Look(ctx, s.db, "rearm stale", func(tx engine.Tx) (int, error) {
-			return engine.Count(ctx, tx, `SELECT id `+fromStale, before, 1)
+			return engine.Count(ctx, tx, staleIDs, before, 1)
 		})
 		if err != nil || found == 0 {
 			return nil, err
@@ -60,13 +63,31 @@ func (s *Store) RearmStale(ctx context.Context, olderThan, visibleAfter time.Tim
 	return readableRows(stale), nil
 }
 
-const fromStale = `FROM main.outbox INDEXED BY outbox_claimed
-WHERE status = 'claimed' AND claimed_at < ?1 ORDER BY claimed_at, dispatch_key LIMIT ?2`
+// staleIDs finds the oldest claims of each namespace through the index of claims,
+// and sorts what is stale among them: ids and no payloads. ?1 is the instant, ?2
+// the limit.
+const (
+	staleIDs = `WITH RECURSIVE tenant (name) AS (
+	SELECT (` + claimedNamespace + ` ORDER BY namespace LIMIT 1)
+	UNION ALL
+	SELECT (` + claimedNamespace + ` AND namespace > tenant.name ORDER BY namespace LIMIT 1) FROM tenant WHERE name IS NOT NULL
+)
+SELECT id FROM tenant CROSS JOIN main.outbox INDEXED BY outbox_claims
+WHERE status = 'claimed' AND namespace = tenant.name AND claimed_at < ?1 ORDER BY claimed_at, dispatch_key LIMIT ?2`
 
-var selectStale = `SELECT ` + selectedRow + ` ` + fromStale
+	claimedNamespace = `SELECT namespace FROM main.outbox INDEXED BY outbox_claims WHERE status = 'claimed'`
 
-const rearmSelected = `UPDATE main.outbox SET ` + setReturned + ` WHERE id IN (SELECT id FROM main.outbox INDEXED BY outbox_claimed
-WHERE status = 'claimed' AND claimed_at < ?2 ORDER BY claimed_at, dispatch_key LIMIT ?3) RETURNING id`
+	rearmStale = `UPDATE main.outbox SET ` + setReturned + ` WHERE id IN (` + staleIDs + `) RETURNING id`
+)
+
+var selectStale = `SELECT ` + selectedRow + ` FROM main.outbox WHERE id IN (` + staleIDs + `)`
+
+// sortStale puts stale rows in order: the oldest claim first, then by key.
+func sortStale(rows []storedRow) {
+	slices.SortFunc(rows, func(a, b storedRow) int {
+		return cmp.Or(a.ClaimedAt.Compare(b.ClaimedAt), strings.Compare(a.DispatchKey, b.DispatchKey))
+	})
+}
 
 // rearmStaleCall reads the stale rows, in their order, and then makes the same
 // rows pending: the write lock is held throughout.
@@ -82,7 +103,7 @@ func rearmStaleCall(before, after string, limit int, stale *[]storedRow) *engine
 			rows, at, changed = nil, cmp.Or(after, now), make(map[int64]bool)
 			return []engine.Statement{
 				{Query: selectStale, Args: []any{before, limit}, Row: collect(&rows)},
-				{Query: rearmSelected, Args: []any{at, before, limit}, Row: func(row engine.Row) error {
+				{Query: rearmStale, Args: []any{before, limit, at}, Row: func(row engine.Row) error {
 					var id int64
 					err := row.Scan(&id)
 					changed[id] = true
@@ -92,6 +113,7 @@ func rearmStaleCall(before, after string, limit int, stale *[]storedRow) *engine
 		},
 		Then: func(context.Context, engine.Tx, string) error {
 			*stale = nil
+			sortStale(rows)
 			visibleAfter, err := decodeInstant(at)
 			for _, row := range rows {
 				if changed[row.ID] { // a trigger of the program's may have kept it as it was
@@ -103,7 +125,7 @@ func rearmStaleCall(before, after string, limit int, stale *[]storedRow) *engine
 		},
 		Idle: func(string) *engine.Statement {
 			return &engine.Statement{
-				Query: `SELECT CASE WHEN NOT EXISTS (SELECT id ` + fromStale + `) THEN ` + engine.Fail + ` END`,
+				Query: `SELECT CASE WHEN NOT EXISTS (` + staleIDs + `) THEN ` + engine.Fail + ` END`,
 				Args:  []any{before, 1},
 			}
 		},

@@ -23,7 +23,7 @@ const (
 	setFailed    = `status = 'failed', claimed_at = NULL, finished_at = ?1, last_error = nullif(?3, '')`
 	setRetried   = `status = 'pending', claimed_at = NULL, visible_after = ?1, attempt = ?3, last_error = nullif(?4, '')`
 	setExtended  = `claimed_at = ?1`
-	setReturned  = `status = 'pending', claimed_at = NULL, visible_after = ?1`
+	setReturned  = `status = 'pending', claimed_at = NULL, visible_after = ?3` // ?1 and ?2 choose the rows
 	setRequeued  = `status = 'pending', visible_after = ?1, attempt = 0, last_error = NULL, finished_at = NULL, fence = ` + reopenedFence
 	setRearmed   = `status = 'pending', visible_after = excluded.visible_after, claimed_at = NULL, last_error = NULL, finished_at = NULL, fence = ` + reopenedFence
 

@@ -26,7 +26,7 @@ var invariants = []struct{ wrong, query string }{
 	{"an index misses pending rows", `SELECT (SELECT count(*) FROM outbox NOT INDEXED WHERE status = 'pending')
 		<> (SELECT count(*) FROM outbox INDEXED BY outbox_due WHERE status = 'pending')`},
 	{"an index misses claimed rows", `SELECT (SELECT count(*) FROM outbox NOT INDEXED WHERE status = 'claimed')
-		<> (SELECT count(*) FROM outbox INDEXED BY outbox_claimed WHERE status = 'claimed')`},
+		<> (SELECT count(*) FROM outbox INDEXED BY outbox_claims WHERE status = 'claimed')`},
 }
 
 // Check fails the test if the store is not consistent: instants are well formed,
