@@ -158,7 +158,7 @@ var errNotStored = errors.New("a row was not stored, though its key is free")
 // cheap: none of the rows is known most of the time, and an INSERT that returns
 // nothing costs a third less.
 func (b *appendBatch) plan(now string, can engine.Abilities) []engine.Statement {
-	insert, args := insertStatement(b.rows, now)
+	insert, args := insertStatement(b.rows, now, can.Keeps)
 	keep := []engine.Statement{{Query: insert + keepTaken, Args: args, Row: func(row engine.Row) error {
 		var (
 			id  int64

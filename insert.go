@@ -28,9 +28,10 @@ var insertInto = func() string {
 //	INSERT INTO outbox (…) SELECT column1, ?, column2, … FROM (VALUES (?, ?), (?, ?), …) WHERE TRUE
 //
 // That a WHERE stands before a conflict clause is SQLite's rule for a SELECT.
-// One row alone is cheaper as VALUES.
-func insertStatement(rows []stagedRow, now string) (string, []any) {
-	list := values{now: now}
+// One row alone is cheaper as VALUES, and where statements are kept, with all of
+// its values bound, so that its text is always the same.
+func insertStatement(rows []stagedRow, now string, bound bool) (string, []any) {
+	list := values{now: now, bound: bound && len(rows) == 1}
 	list.sql.WriteString(insertInto)
 	if len(rows) == 1 {
 		list.sql.WriteString("VALUES (")
@@ -165,12 +166,13 @@ func insertPayloadsByID(rows []stagedRow, ids map[string]int64) []engine.Stateme
 	return []engine.Statement{{Query: statement.String(), Args: args}}
 }
 
-// values writes values into a statement. Texts of the caller's are bound, and
-// nothing else is.
+// values writes values into a statement. Texts of the caller's are bound;
+// nothing else is, unless bound says so.
 type values struct {
-	sql  strings.Builder
-	args []any
-	now  string
+	sql   strings.Builder
+	args  []any
+	now   string
+	bound bool
 }
 
 // row is a row's values of columns.
@@ -183,13 +185,19 @@ func (v *values) row(columns []column, r *stagedRow) {
 	}
 }
 
-func (v *values) text(text string) {
+func (v *values) text(text string) { v.bind(text) }
+
+func (v *values) bind(value any) {
 	v.sql.WriteByte('?')
-	v.args = append(v.args, text)
+	v.args = append(v.args, value)
 }
 
 // optionalText is NULL if it is empty.
 func (v *values) optionalText(text string) {
+	if text == "" && v.bound {
+		v.bind(nil)
+		return
+	}
 	if text == "" {
 		v.sql.WriteString("NULL")
 		return
@@ -199,12 +207,20 @@ func (v *values) optionalText(text string) {
 
 // quoted is a status, an instant or a UUID, which need no escaping.
 func (v *values) quoted(text string) {
+	if v.bound {
+		v.bind(text)
+		return
+	}
 	v.sql.WriteByte('\'')
 	v.sql.WriteString(text)
 	v.sql.WriteByte('\'')
 }
 
 func (v *values) optional(text string) {
+	if text == "" && v.bound {
+		v.bind(nil)
+		return
+	}
 	if text == "" {
 		v.sql.WriteString("NULL")
 		return
@@ -212,7 +228,13 @@ func (v *values) optional(text string) {
 	v.quoted(text)
 }
 
-func (v *values) integer(n uint64) { v.sql.WriteString(strconv.FormatUint(n, 10)) }
+func (v *values) integer(n uint64) {
+	if v.bound {
+		v.bind(int64(n))
+		return
+	}
+	v.sql.WriteString(strconv.FormatUint(n, 10))
+}
 
 // payload is what is kept of it in the row. A nil slice would be bound as NULL.
 func (v *values) payload(r *stagedRow) {
@@ -222,8 +244,7 @@ func (v *values) payload(r *stagedRow) {
 	case len(r.Input.Data) == 0:
 		v.sql.WriteString("x''")
 	default:
-		v.sql.WriteByte('?')
-		v.args = append(v.args, r.Input.Data)
+		v.bind(r.Input.Data)
 	}
 }
 

@@ -49,7 +49,7 @@ func (s *Store) rearm(ctx context.Context, at place, rows []Row) error {
 		Plan: func(now string, can engine.Abilities) (statements []engine.Statement) {
 			touched = 0
 			for _, batch := range statementBatches(staged) {
-				insert, args := insertStatement(batch, now)
+				insert, args := insertStatement(batch, now, can.Keeps)
 				statements = append(statements, engine.Statement{
 					Query: insert + onConflictRearm + ` RETURNING 1`, Args: args,
 					Row: func(engine.Row) error { touched++; return nil },

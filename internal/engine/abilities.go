@@ -33,6 +33,10 @@ type Abilities struct {
 	// replica, whereas a transaction does not.
 	Lags bool
 
+	// Keeps: statements are compiled once for each connection, so that one whose
+	// text is always the same costs less than one with values in its text.
+	Keeps bool
+
 	// Batch: several statements can be sent in one request.
 	Batch bool
 }
@@ -80,7 +84,7 @@ func findOut(ctx context.Context, conn *sql.Conn) (Abilities, error) {
 // once.
 func (db *DB) Can(ctx context.Context) Abilities {
 	if known := db.known.Load(); known != nil {
-		return *known
+		return db.withKeeps(*known)
 	}
 	var found Abilities
 	s := db.newSession(ctx, unknown)
@@ -96,4 +100,14 @@ func (db *DB) Can(ctx context.Context) Abilities {
 	}
 	db.known.Store(&found)
 	return found
+}
+
+// withKeeps adds what is known once the first connection is open.
+func (db *DB) withKeeps(can Abilities) Abilities {
+	if db.connector != nil {
+		if keeps := db.connector.keeps.Load(); keeps != nil {
+			can.Keeps = *keeps
+		}
+	}
+	return can
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -47,6 +48,8 @@ type connector struct {
 	busyTimeout time.Duration
 	logger      *slog.Logger
 
+	keeps atomic.Pointer[bool] // whether the driver keeps statements, once that is known
+
 	// keeper is a connection beside the pool that is never used. An in-memory
 	// database lasts as long as it is open.
 	keeper driver.Conn
@@ -63,7 +66,11 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, c.secret.keptFrom(err)
 	}
-	conn = &guardedConn{Conn: conn, logger: c.logger}
+	guarded := &guardedConn{Conn: conn, logger: c.logger}
+	if c.kind != serverTarget && c.keepsStatements(conn) {
+		guarded.prepared = &prepared{kept: make(map[string]*keptStmt), seen: make(map[string]bool)}
+	}
+	conn = guarded
 	for _, setting := range c.settings() {
 		err := retryBusy(ctx, c.busyTimeout, func() error {
 			_, err := queryDriver(ctx, conn, setting)
@@ -75,6 +82,20 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 		}
 	}
 	return conn, nil
+}
+
+// keepsStatements finds out what the driver does, once.
+func (c *connector) keepsStatements(conn driver.Conn) (keeps bool) {
+	if known := c.keeps.Load(); known != nil {
+		return *known
+	}
+	var err error
+	func() {
+		defer recovered(c.logger, &err)
+		keeps = keepsStatements(conn)
+	}()
+	c.keeps.Store(&keeps)
+	return keeps
 }
 
 // openKeeper opens the keeper of an in-memory database. If the driver's SQLite

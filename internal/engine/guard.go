@@ -26,6 +26,8 @@ type guardedConn struct {
 	driver.Conn
 	logger *slog.Logger
 	broken error // why no call is made any more; database/sql makes them one at a time
+
+	prepared *prepared // nil: the driver keeps no statements
 }
 
 // brokenError is an error after which a connection is of no more use. It is not
@@ -66,6 +68,14 @@ func (c *guardedConn) ExecContext(ctx context.Context, query string, args []driv
 	}
 	defer c.note(&err)
 	defer recovered(c.logger, &err)
+	if c.prepared != nil {
+		if statement := c.prepared.find(ctx, c.Conn, query); statement != nil {
+			if result, err = statement.ExecContext(ctx, args); err != nil {
+				c.prepared.drop(query)
+			}
+			return result, err
+		}
+	}
 	return execer.ExecContext(ctx, query, args)
 }
 
@@ -79,6 +89,17 @@ func (c *guardedConn) QueryContext(ctx context.Context, query string, args []dri
 	}
 	defer c.note(&err)
 	defer recovered(c.logger, &err)
+	if c.prepared != nil {
+		if statement := c.prepared.find(ctx, c.Conn, query); statement != nil {
+			rows, err := statement.QueryContext(ctx, args)
+			if err != nil {
+				c.prepared.drop(query)
+				return nil, err
+			}
+			statement.busy = true
+			return &guardedRows{rows, c, statement}, nil
+		}
+	}
 	return c.guardRows(queryer.QueryContext(ctx, query, args))
 }
 
@@ -92,11 +113,7 @@ func (c *guardedConn) PrepareContext(ctx context.Context, query string) (stateme
 	}
 	defer c.note(&err)
 	defer recovered(c.logger, &err)
-	if preparer, ok := c.Conn.(driver.ConnPrepareContext); ok {
-		statement, err = preparer.PrepareContext(ctx, query)
-	} else {
-		statement, err = c.Conn.Prepare(query)
-	}
+	statement, err = prepare(ctx, c.Conn, query)
 	if modern, ok := statement.(contextStmt); ok && err == nil {
 		return &guardedStmt{modern, c}, nil
 	}
@@ -134,6 +151,9 @@ func (c *guardedConn) CheckNamedValue(value *driver.NamedValue) error {
 
 func (c *guardedConn) Close() (err error) {
 	defer recovered(c.logger, &err)
+	if c.prepared != nil {
+		c.prepared.close()
+	}
 	return c.Conn.Close()
 }
 
@@ -185,13 +205,14 @@ func (s *guardedStmt) Close() (err error) {
 type guardedRows struct {
 	driver.Rows
 	conn *guardedConn
+	of   *keptStmt // nil: of none that is kept
 }
 
 func (c *guardedConn) guardRows(rows driver.Rows, err error) (driver.Rows, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &guardedRows{rows, c}, nil
+	return &guardedRows{rows, c, nil}, nil
 }
 
 func (r *guardedRows) Next(values []driver.Value) (err error) {
@@ -206,6 +227,9 @@ func (r *guardedRows) Next(values []driver.Value) (err error) {
 func (r *guardedRows) Close() (err error) {
 	defer r.conn.note(&err)
 	defer recovered(r.conn.logger, &err)
+	if r.of != nil {
+		defer func() { r.of.busy = false }()
+	}
 	return r.Rows.Close()
 }
 

@@ -126,7 +126,7 @@ func (db *DB) WriteIn(ctx context.Context, tx Tx, call *Call) error {
 func (db *DB) oneAtATime() Abilities {
 	can := unknown
 	if known := db.known.Load(); known != nil {
-		can = *known
+		can = db.withKeeps(*known)
 	}
 	can.Batch = false
 	return can
