@@ -2,6 +2,7 @@ package outbox_test
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"path/filepath"
 	"sync"
@@ -93,6 +94,52 @@ func BenchmarkAppendConcurrently(b *testing.B) {
 				reportRows(b, b.N)
 			})
 		})
+	}
+}
+
+// BenchmarkAppendOverNew is what a program's own pool costs beside that of Open,
+// with contexts that cannot end and with such that can.
+func BenchmarkAppendOverNew(b *testing.B) {
+	for _, goroutines := range []int{8, 32} {
+		for _, over := range []string{"open", "new", "new, contexts end"} {
+			b.Run(fmt.Sprintf("goroutines=%d/%s", goroutines, over), func(b *testing.B) {
+				file := "file:" + filepath.Join(b.TempDir(), "bench.db")
+				store, err := outbox.Open(context.Background(), "libsql", file, nil)
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer store.Close()
+				ctx := context.Background()
+				if over != "open" {
+					db, err := sql.Open("libsql", file)
+					if err != nil {
+						b.Fatal(err)
+					}
+					defer db.Close()
+					store = outbox.New(db, nil)
+				}
+				if over == "new, contexts end" {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithCancel(ctx)
+					defer cancel()
+				}
+				var all sync.WaitGroup
+				var next atomic.Int64
+				b.ResetTimer()
+				for range goroutines {
+					all.Go(func() {
+						for next.Add(1) <= int64(b.N) {
+							if _, err := store.Append(ctx, fanOut(1, 256)...); err != nil {
+								b.Error(err)
+								return
+							}
+						}
+					})
+				}
+				all.Wait()
+				reportRows(b, b.N)
+			})
+		}
 	}
 }
 
