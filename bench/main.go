@@ -2,7 +2,7 @@
 // machine and on the same work, and prints a table of medians with the ratio of
 // each to ours. From this directory:
 //
-//	go run .                    # all of it: a quarter of an hour, best on a quiet machine
+//	go run .                    # all of it: half an hour, best on a quiet machine
 //	go run . -quick             # small sizes: shows that everything runs, no more
 //	go run . -only '^claim' -chart claims.svg
 //

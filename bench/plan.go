@@ -22,25 +22,44 @@ const (
 	handrolled system = "handrolled"
 	limit      system = "limit"
 	port       system = "port"
+
+	// Our store beside the way of the one whose files it reads.
+	oursMattn  system = "outbox-mattn"
+	older      system = "older"
+	olderMattn system = "older-mattn"
+
+	// Our store on a host's pool. Beside it stands what Open makes.
+	newLibsql   system = "new-libsql"
+	newMattn    system = "new-mattn"
+	newModernc  system = "new-modernc"
+	oursModernc system = "outbox-modernc"
 )
 
-// systems in the order of the table, with the headings of their columns.
+// systems in the order of the tables, with the headings of their columns.
 var systems = []struct {
 	system  system
 	program string
 	heading string
+	beside  system // which of ours it is compared with; itself if it is that
 }{
-	{ours, "outbox", "outbox"},
-	{oursLoop, "outbox", "outbox, package dispatch"},
-	{goqite, "mattn", "goqite"},
-	{goqiteOne, "mattn", "goqite, one connection"},
-	{batched, "mattn", "goqite, batched by hand"},
-	{runner, "mattn", "goqite, package jobs"},
-	{river, "river", "River"},
-	{backlite, "mattn", "backlite"},
-	{handrolled, "mattn", "written by hand"},
-	{limit, "limit", "C"},
-	{port, "outbox", "plain port"},
+	{ours, "libsql", "outbox", ours},
+	{oursLoop, "libsql", "outbox, package dispatch", oursLoop},
+	{goqite, "mattn", "goqite", ours},
+	{goqiteOne, "mattn", "goqite, one connection", ours},
+	{batched, "mattn", "goqite, batched by hand", ours},
+	{runner, "mattn", "goqite, package jobs", ours},
+	{river, "modernc", "River", ours},
+	{backlite, "mattn", "backlite", ours},
+	{handrolled, "mattn", "written by hand", ours},
+	{limit, "limit", "C", ours},
+	{port, "libsql", "plain port", ours},
+	{older, "libsql", "older way", ours},
+	{newLibsql, "libsql", "outbox, New", ours},
+	{oursMattn, "mattn", "outbox, mattn", oursMattn},
+	{olderMattn, "mattn", "older way, mattn", oursMattn},
+	{newMattn, "mattn", "outbox, New, mattn", oursMattn},
+	{oursModernc, "modernc", "outbox, modernc", oursModernc},
+	{newModernc, "modernc", "outbox, New, modernc", oursModernc},
 }
 
 func (s system) program() string {
@@ -52,12 +71,41 @@ func (s system) program() string {
 	panic("unknown system " + s)
 }
 
+// beside returns which of ours a system is compared with.
+func (s system) beside() system {
+	for _, known := range systems {
+		if known.system == s {
+			return known.beside
+		}
+	}
+	return ours
+}
+
+// part is a table of the report.
+type part struct {
+	name, legend string
+}
+
+var (
+	amongQueues = part{"Beside other queues", `goqite and backlite keep no key and no settled row, so they have less to do. River runs on one connection, as it advises;
+of goqite there are both, eight with a busy timeout and one. backlite and River drain with their own dispatchers; a claim of
+backlite is the time from its start until 100 workers have a row each. C is one thread. Drains end after 5 seconds.
+`}
+	besideOlder = part{"Beside the way of the store whose files this one reads", `One table with thirteen columns, its key, one index on (status, visible_after), payloads as a JSON envelope; BEGIN IMMEDIATE,
+one plain statement a row, COMMIT. It has no fences and keeps no reasons. What is not said to be mattn is go-libsql.
+`}
+	onPools = part{"New on a host's pool beside Open", `The pool has as many connections as Open's. Appends of one row a call.
+`}
+	parts = []part{amongQueues, besideOlder, onPools}
+)
+
 // measurement is a spec and who is measured by it.
 type measurement struct {
 	name    string
 	spec    workload.Spec
 	systems []system
 	rounds  int      // at most; zero: as asked
+	part    part     // the table it stands in; the zero value: amongQueues
 	shown   []figure // the rows of the table
 }
 
@@ -81,6 +129,17 @@ const (
 	lifeOf        = "life of rows with %s"
 	drainWebhooks = "drain webhooks"
 	dispatchAll   = "dispatch to a handler that does nothing"
+
+	appendRow       = "append 1 row"
+	completeRow     = "complete 1 row"
+	retryRow        = "retry 1 row"
+	failRow         = "fail 1 row"
+	appendWorkflows = "append 100 of random workflows"
+	appendInstant   = "append 100 of random workflows, at one instant"
+	appendSpread    = "append 100 of random workflows, over 1,000 namespaces"
+	claimBatch      = "claim 100 of 10,000 rows"
+	listWorkflows   = "list 1,000 unsettled workflows of 100,000 rows"
+	poolOf          = "append from %d goroutines, New and Open, FULL"
 )
 
 func atLevel(name string, full bool) string {
@@ -214,6 +273,72 @@ func plan(quick bool, deliveries string) []measurement {
 			claim.rounds = 3
 		}
 		all = append(all, claim)
+	}
+	all = append(all, planOlder(sized, lasting)...)
+	all = append(all, planPools(lasting)...)
+	for i := range all {
+		if all[i].part == (part{}) {
+			all[i].part = amongQueues
+		}
+	}
+	return all
+}
+
+// planOlder is our store beside the older way, on two drivers.
+func planOlder(sized func(full, small int) int, lasting func(time.Duration) time.Duration) []measurement {
+	const size = 256
+	var (
+		four  = []system{ours, older, oursMattn, olderMattn}
+		speed = []figure{{"rows/s", "rows/s"}, {"p50 ms", "p50, ms"}, {"p99 ms", "p99, ms"}}
+		all   []measurement
+	)
+	for _, full := range []bool{true, false} {
+		for _, m := range []struct {
+			name  string
+			spec  workload.Spec
+			shown []figure
+		}{
+			{appendRow, workload.Spec{Kind: workload.Append, Batch: 1, Time: lasting(time.Second / 2)}, speed},
+			{completeRow, workload.Spec{Kind: workload.CompleteOne, Batch: 100, Rows: sized(2000, 100)}, speed},
+			{retryRow, workload.Spec{Kind: workload.RetryOne, Batch: 100, Rows: sized(2000, 100)}, speed},
+			{failRow, workload.Spec{Kind: workload.FailOne, Batch: 100, Rows: sized(2000, 100)}, speed},
+			{appendWorkflows, workload.Spec{Kind: workload.Append, Keys: workload.Single, Batch: 100,
+				Time: lasting(time.Second / 2)}, speed},
+			{appendInstant, workload.Spec{Kind: workload.Append, Keys: workload.Single, Batch: 100, OneInstant: true,
+				Time: lasting(time.Second / 2)}, speed},
+			{appendSpread, workload.Spec{Kind: workload.Append, Keys: workload.Single, Batch: 100, Namespaces: 1000,
+				Time: lasting(time.Second / 2)}, speed},
+			{claimBatch, workload.Spec{Kind: workload.Claim, Batch: 100, Rows: sized(10_000, 200), Samples: sized(20, 3)},
+				[]figure{{"claim ms", "ms a claim"}, {"complete ms", "ms to complete them"}}},
+			{listWorkflows, workload.Spec{Kind: workload.Unsettled, Batch: 100, Rows: sized(100_000, 1000), Samples: sized(10, 3)},
+				[]figure{{"list ms", "ms"}}},
+		} {
+			if m.spec.Kind == workload.Unsettled && full { // it writes nothing
+				continue
+			}
+			m.spec.Full, m.spec.Size = full, size
+			if m.spec.Keys == "" {
+				m.spec.Keys = workload.FanOut
+			}
+			all = append(all, measurement{name: atLevel(m.name, full), spec: m.spec, systems: four, shown: m.shown, part: besideOlder})
+		}
+	}
+	return all
+}
+
+// planPools is our store on a host's pool beside what Open makes.
+func planPools(lasting func(time.Duration) time.Duration) []measurement {
+	var all []measurement
+	for _, goroutines := range []int{8, 32} {
+		all = append(all, measurement{
+			name: fmt.Sprintf(poolOf, goroutines),
+			spec: workload.Spec{Kind: workload.Crowd, Full: true, Keys: workload.FanOut,
+				Batch: 1, Size: 256, Workers: goroutines, Time: lasting(time.Second)},
+			systems: []system{ours, newLibsql, oursMattn, newMattn, oursModernc, newModernc},
+			shown: []figure{{"rows/s", "rows/s"}, {"p99 ms", "p99, ms"}, {"worst ms", "worst, ms"},
+				{"fairness", "slowest goroutine / fastest"}},
+			part: onPools,
+		})
 	}
 	return all
 }

@@ -1,6 +1,9 @@
 package main
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // target is what the library is meant to reach.
 type target struct {
@@ -88,6 +91,52 @@ func targets() []target {
 	for _, payload := range payloads[1:] {
 		life := fmt.Sprintf(lifeOf, payload.text)
 		all = append(all, under(1536, life+", WAL of claim and complete, bytes a row", life, "WAL bytes"))
+	}
+	return slices.Concat(all, targetsOlder(), targetsPools())
+}
+
+// targetsOlder are those against the way of the store whose files ours reads.
+func targetsOlder() []target {
+	var all []target
+	for _, driver := range []struct {
+		older system
+		name  string
+	}{{older, "go-libsql"}, {olderMattn, "mattn"}} {
+		for _, full := range []bool{false, true} {
+			for _, goal := range []struct {
+				times        float64
+				name, figure string
+			}{
+				{1, appendRow, "rows/s"}, {1, completeRow, "rows/s"}, {1, retryRow, "rows/s"}, {1, failRow, "rows/s"},
+				{1, appendWorkflows, "rows/s"}, {0.8, appendInstant, "rows/s"}, {0.8, appendSpread, "rows/s"},
+				{2, claimBatch, "claim ms"}, {5, listWorkflows, "list ms"},
+			} {
+				if goal.name == listWorkflows && full {
+					continue
+				}
+				name := atLevel(goal.name, full)
+				all = append(all, ahead(goal.times, name+", "+driver.name+", times the older way", name, goal.figure, driver.older))
+			}
+		}
+	}
+	return all
+}
+
+// targetsPools are those of New on a host's pool.
+func targetsPools() []target {
+	var all []target
+	for _, driver := range []struct {
+		onPool system
+		name   string
+	}{{newLibsql, "go-libsql"}, {newMattn, "mattn"}, {newModernc, "modernc"}} {
+		for _, goroutines := range []int{8, 32} {
+			name := fmt.Sprintf(poolOf, goroutines)
+			all = append(all, target{what: name + ", " + driver.name + ", New's rate times Open's", atLeast: 0.9,
+				measure: func(r results) (float64, bool) {
+					lead, ok := r.lead(name, driver.onPool, "rows/s")
+					return 1 / lead, ok && lead > 0
+				}})
+		}
 	}
 	return all
 }
