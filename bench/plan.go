@@ -33,6 +33,11 @@ const (
 	newMattn    system = "new-mattn"
 	newModernc  system = "new-modernc"
 	oursModernc system = "outbox-modernc"
+
+	// Our store over drivers whose calls are measured.
+	splitLibsql  system = "split-libsql"
+	splitMattn   system = "split-mattn"
+	splitModernc system = "split-modernc"
 )
 
 // systems in the order of the tables, with the headings of their columns.
@@ -60,6 +65,9 @@ var systems = []struct {
 	{newMattn, "mattn", "outbox, New, mattn", oursMattn},
 	{oursModernc, "modernc", "outbox, modernc", oursModernc},
 	{newModernc, "modernc", "outbox, New, modernc", oursModernc},
+	{splitLibsql, "libsql", "go-libsql", splitLibsql},
+	{splitMattn, "mattn", "mattn", splitMattn},
+	{splitModernc, "modernc", "modernc", splitModernc},
 }
 
 func (s system) program() string {
@@ -96,7 +104,12 @@ one plain statement a row, COMMIT. It has no fences and keeps no reasons. What i
 `}
 	onPools = part{"New on a host's pool beside Open", `The pool has as many connections as Open's. Appends of one row a call.
 `}
-	parts = []part{amongQueues, besideOlder, onPools}
+	insideClaim = part{"Where the time of a claim goes", `Medians of one claim of 100 rows, in µs. A driver between the store and the real one measures its calls. What compiling, packing
+and copying take is told by running the claim's statement again, undone each time: explained only, returning values of the
+same size that need not be put together, and returning next to nothing.
+`}
+	amongMany = part{"Among many settled rows", ""}
+	parts     = []part{amongQueues, besideOlder, onPools, insideClaim, amongMany}
 )
 
 // measurement is a spec and who is measured by it.
@@ -139,6 +152,8 @@ const (
 	appendSpread    = "append 100 of random workflows, over 1,000 namespaces"
 	claimBatch      = "claim 100 of 10,000 rows"
 	listWorkflows   = "list 1,000 unsettled workflows of 100,000 rows"
+	amongSettled    = "claim 100 of %s among %s settled rows"
+	claimSplit      = "claim 100, taken apart"
 	poolOf          = "append from %d goroutines, New and Open, FULL"
 )
 
@@ -161,8 +176,9 @@ var payloads = []struct {
 }{{256, "256 B"}, {8 << 10, "8 KB"}, {27 << 10, "27 KB"}}
 
 // plan returns all measurements. Those that would suffer from what others leave
-// for the disk to do come first.
-func plan(quick bool, deliveries string) []measurement {
+// for the disk to do come first. If settled is not zero, claims are also measured
+// among so many settled rows.
+func plan(quick bool, deliveries string, settled int) []measurement {
 	const size = 256
 	sized := func(full, small int) int {
 		if quick {
@@ -276,6 +292,31 @@ func plan(quick bool, deliveries string) []measurement {
 	}
 	all = append(all, planOlder(sized, lasting)...)
 	all = append(all, planPools(lasting)...)
+	all = append(all, measurement{
+		name: claimSplit,
+		spec: workload.Spec{Kind: workload.Split, Keys: workload.FanOut, Batch: 100, Size: size,
+			Rows: sized(10_000, 200), Samples: sized(20, 3)},
+		systems: []system{splitLibsql, splitMattn, splitModernc},
+		shown: []figure{{"whole µs", "all of it"}, {"look µs", "look whether anything is due"}, {"begin µs", "BEGIN IMMEDIATE"},
+			{"compile µs", "compile the statement"}, {"update µs", "find the rows, write them and their indexes"},
+			{"pack µs", "pack what is returned"}, {"copy µs", "carry it through the driver"}, {"commit µs", "COMMIT"},
+			{"database/sql µs", "database/sql"}, {"rest µs", "decode, and the rest of the store"}},
+		part: insideClaim,
+	})
+	if settled > 0 {
+		for _, settled := range []int{0, settled} {
+			all = append(all, measurement{
+				name: fmt.Sprintf(amongSettled, number(float64(sized(1_000_000, 1000))), number(float64(settled))),
+				spec: workload.Spec{Kind: workload.Claim, Keys: workload.FanOut, Batch: 100, Size: size,
+					Rows: sized(1_000_000, 1000), Settled: settled, Samples: sized(50, 3)},
+				systems: []system{ours},
+				shown: []figure{{"claim ms", "ms a claim"}, {"complete ms", "ms to complete them"},
+					{"append ms", "ms to append as many"}},
+				rounds: 3,
+				part:   amongMany,
+			})
+		}
+	}
 	for i := range all {
 		if all[i].part == (part{}) {
 			all[i].part = amongQueues

@@ -12,14 +12,14 @@ WAL mode, payloads of 256 bytes if nothing else is said, synchronous=NORMAL if n
 `
 
 // tables returns the figures and the targets as Markdown.
-func (r results) tables(quick bool) string {
+func (r results) tables(quick bool, settled int) string {
 	var text strings.Builder
 	if quick {
 		text.WriteString("**A quick run: small sizes, one round. These are no figures to go by.**\n\n")
 	}
 	fmt.Fprintf(&text, legend, runtime.NumCPU(), runtime.GOOS, runtime.GOARCH)
 	for _, part := range parts {
-		r.writePart(&text, part, quick)
+		r.writePart(&text, part, plan(quick, "", settled))
 	}
 	writeTargets(&text, r, targets())
 	return text.String()
@@ -27,7 +27,7 @@ func (r results) tables(quick bool) string {
 
 // writeTargets writes those that were measured.
 func writeTargets(text *strings.Builder, r results, targets []target) {
-	text.WriteString("\n| target | measured | |\n|---|---:|---|\n")
+	heading := "\n| target | measured | |\n|---|---:|---|\n"
 	for _, target := range targets {
 		value, ok := target.measure(r)
 		if !ok {
@@ -37,16 +37,17 @@ func writeTargets(text *strings.Builder, r results, targets []target) {
 		if target.meets(value) {
 			verdict = "met"
 		}
-		fmt.Fprintf(text, "| %s | %s | %s |\n", target, strconv.FormatFloat(value, 'f', 2, 64), verdict)
+		fmt.Fprintf(text, "%s| %s | %s | %s |\n", heading, target, strconv.FormatFloat(value, 'f', 2, 64), verdict)
+		heading = ""
 	}
 }
 
 // writePart writes the table of a part, with a column for each system that was
 // measured for it.
-func (r results) writePart(text *strings.Builder, p part, quick bool) {
+func (r results) writePart(text *strings.Builder, p part, planned []measurement) {
 	var measured []measurement
 	present := make(map[system]bool)
-	for _, m := range plan(quick, "") {
+	for _, m := range planned {
 		if m.part == p && r[m.name] != nil {
 			measured = append(measured, m)
 			for _, s := range m.systems {

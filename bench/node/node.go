@@ -92,7 +92,7 @@ func do(ctx context.Context, store *outbox.Store, order Order, orders *bufio.Sca
 	case Cycle:
 		return cycle(ctx, store, order), nil
 	case Dispatch:
-		return Report{}, handOut(ctx, store, orders)
+		return handOut(ctx, store, orders), nil
 	}
 	return Report{}, errors.New("there is no such call")
 }
@@ -165,8 +165,9 @@ func cycle(ctx context.Context, store *outbox.Store, order Order) (report Report
 // handlers is how many rows a dispatcher handles at once.
 const handlers = 100
 
-// handOut answers nothing until it is over.
-func handOut(ctx context.Context, store *outbox.Store, orders *bufio.Scanner) error {
+// handOut answers nothing until it is over. That it left rows behind is no
+// failure: it was stopped.
+func handOut(ctx context.Context, store *outbox.Store, orders *bufio.Scanner) (report Report) {
 	loop := dispatch.New(store, func(context.Context, outbox.Row) error { return nil },
 		&dispatch.Options{Concurrency: handlers, Logger: slog.New(slog.DiscardHandler)})
 	ctx, stop := context.WithCancel(ctx)
@@ -175,5 +176,8 @@ func handOut(ctx context.Context, store *outbox.Store, orders *bufio.Scanner) er
 	go func() { ended <- loop.Run(ctx) }()
 	orders.Scan() // until the benchmark has enough
 	stop()
-	return <-ended
+	if err := <-ended; err != nil {
+		report.Errors = append(report.Errors, err.Error())
+	}
+	return report
 }

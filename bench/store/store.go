@@ -86,6 +86,21 @@ func (q *Queue) Close() error {
 }
 
 func (q *Queue) Append(ctx context.Context, rows []workload.Row) error {
+	_, err := q.Store.Append(ctx, q.staged(rows)...)
+	return err
+}
+
+// AppendSettled stores rows that are done.
+func (q *Queue) AppendSettled(ctx context.Context, rows []workload.Row) error {
+	staged := q.staged(rows)
+	for i := range staged {
+		staged[i].Status = outbox.Done
+	}
+	_, err := q.Store.Append(ctx, staged...)
+	return err
+}
+
+func (q *Queue) staged(rows []workload.Row) []outbox.Row {
 	staged := make([]outbox.Row, len(rows))
 	for i, row := range rows {
 		staged[i] = outbox.Row{
@@ -101,8 +116,7 @@ func (q *Queue) Append(ctx context.Context, rows []workload.Row) error {
 			staged[i].VisibleAfter = row.Due(q.Now())
 		}
 	}
-	_, err := q.Store.Append(ctx, staged...)
-	return err
+	return staged
 }
 
 func (q *Queue) Claim(ctx context.Context, limit int) ([]workload.Claimed, error) {

@@ -55,6 +55,22 @@ type Lister interface {
 	Unsettled(ctx context.Context) (int, error)
 }
 
+// Archiver is a Queue that can be given rows which were settled elsewhere.
+type Archiver interface {
+	Queue
+
+	// AppendSettled stores rows that are done.
+	AppendSettled(ctx context.Context, rows []Row) error
+}
+
+// Splitter is a Queue that can tell where the time of a claim goes.
+type Splitter interface {
+	Queue
+
+	// Split claims up to limit rows, and returns what parts that took.
+	Split(ctx context.Context, limit int) (Figures, []Claimed, error)
+}
+
 // RetryDelay is how long after its Retry a row can be claimed again.
 const RetryDelay = time.Hour
 

@@ -25,6 +25,7 @@ const (
 	RetryOne    Kind = "retry"     // the same, retried
 	FailOne     Kind = "fail"      // the same, failed
 	Unsettled   Kind = "unsettled" // the workflows of Rows are listed, Samples times
+	Split       Kind = "split"     // where the time of claims goes, Samples times, of Rows pending
 )
 
 // Keys is what dispatch keys look like.
@@ -51,6 +52,7 @@ type Spec struct {
 	Time       time.Duration // how long to append, or to drain at most
 	Deliveries string        // a file whose lines are the payloads
 	Namespaces int           // that rows are spread over; zero: one
+	Settled    int           // rows that are done lie beside those of a claim
 	OneInstant bool          // all rows are due at the same instant, else when they are staged
 }
 
@@ -68,6 +70,7 @@ func (s Spec) Args() []string {
 		fmt.Sprintf("-ms=%d", s.Time.Milliseconds()),
 		"-deliveries=" + s.Deliveries,
 		fmt.Sprintf("-namespaces=%d", s.Namespaces),
+		fmt.Sprintf("-settled=%d", s.Settled),
 		fmt.Sprintf("-instant=%t", s.OneInstant),
 	}
 }
@@ -91,6 +94,7 @@ func (s *Spec) parse(flags *flag.FlagSet, args []string) error {
 	ms := flags.Int("ms", 0, "milliseconds")
 	flags.StringVar(&s.Deliveries, "deliveries", "", "file of payloads")
 	flags.IntVar(&s.Namespaces, "namespaces", 0, "that rows are spread over")
+	flags.IntVar(&s.Settled, "settled", 0, "rows that are done already")
 	flags.BoolVar(&s.OneInstant, "instant", false, "all rows are due at once")
 	err := flags.Parse(args)
 	s.Time = time.Duration(*ms) * time.Millisecond

@@ -4,6 +4,7 @@ package main
 
 import (
 	"example.com/outbox/bench/older"
+	"example.com/outbox/bench/split"
 	"example.com/outbox/bench/store"
 	"example.com/outbox/bench/workload"
 	_ "github.com/tursodatabase/go-libsql"
@@ -16,5 +17,6 @@ func main() {
 		"new-libsql":      store.On("libsql", ""), // it takes no busy timeout with its name
 		"older":           older.With("libsql"),
 		"port":            openPort,
+		"split-libsql":    split.With("libsql"),
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"example.com/outbox/bench/older"
+	"example.com/outbox/bench/split"
 	"example.com/outbox/bench/store"
 	"example.com/outbox/bench/workload"
 	_ "github.com/mattn/go-sqlite3"
@@ -28,6 +29,7 @@ func main() {
 		"outbox-mattn":   store.With("sqlite3"),
 		"new-mattn":      store.On("sqlite3", "?_timeout=5000"),
 		"older-mattn":    older.With("sqlite3"),
+		"split-mattn":    split.With("sqlite3"),
 	})
 }
 

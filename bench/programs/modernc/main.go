@@ -3,6 +3,7 @@
 package main
 
 import (
+	"example.com/outbox/bench/split"
 	"example.com/outbox/bench/store"
 	"example.com/outbox/bench/workload"
 	_ "modernc.org/sqlite"
@@ -13,5 +14,6 @@ func main() {
 		"river":          openRiver,
 		"outbox-modernc": store.With("sqlite"),
 		"new-modernc":    store.On("sqlite", "?_pragma=busy_timeout(5000)"),
+		"split-modernc":  split.With("sqlite"),
 	})
 }
