@@ -66,7 +66,7 @@ func planServer(quick bool) []distance {
 	calling, draining, drained, spread := 3*time.Second, 10*time.Second, 20_000, 16
 	if quick {
 		roundTrips, nodeCounts, rowCounts, spreads = roundTrips[:2], nodeCounts[:2], rowCounts[1:2], spreads[:2]
-		calling, draining, drained, spread = 150*time.Millisecond, 5*time.Second, 200, 4
+		calling, draining, drained, spread = 150*time.Millisecond, 2*time.Second, 200, 4
 	}
 	var all []distance
 	for _, roundTrip := range roundTrips {
