@@ -1,7 +1,6 @@
 package hrana
 
 import (
-	"bytes"
 	"errors"
 	"io"
 	"sync"
@@ -13,46 +12,49 @@ import (
 type delivery struct {
 	body []byte
 
-	mu     sync.Mutex // guards what follows, as net/http may read on when it has returned
-	whole  bool       // the last byte was handed out
-	closed bool       // nothing more is
+	mu     sync.Mutex // guards what follows: net/http may read on when it has returned
+	reader *bodyReader
+	whole  bool // the last byte was handed out
 }
 
-var errDeliveryClosed = errors.New("the request is over")
+var errDelivered = errors.New("the request is over")
+
+// open returns the body from its start. net/http asks for it again if it wrote
+// nothing to a connection that it had kept, or the server let it know that it
+// had not looked at the request. What was read before does not count then.
+func (d *delivery) open() (io.ReadCloser, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.reader, d.whole = &bodyReader{d: d, rest: d.body}, false
+	return d.reader, nil
+}
 
 // finish hands out no more and reports whether the last byte was.
 func (d *delivery) finish() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.closed = true
+	d.reader = nil
 	return d.whole
 }
 
-// reader returns the body from its start. net/http asks for another one if it
-// could not write to a connection that it had kept.
-func (d *delivery) reader() (io.ReadCloser, error) {
-	return &deliveryReader{d: d, Reader: bytes.NewReader(d.body)}, nil
+type bodyReader struct {
+	d    *delivery
+	rest []byte
 }
 
-type deliveryReader struct {
-	d *delivery
-	*bytes.Reader
-}
-
-func (r *deliveryReader) Read(p []byte) (int, error) {
+func (r *bodyReader) Read(p []byte) (int, error) {
 	r.d.mu.Lock()
 	defer r.d.mu.Unlock()
-	if r.d.closed {
-		return 0, errDeliveryClosed
+	if r.d.reader != r {
+		return 0, errDelivered
 	}
-	n, err := r.Reader.Read(p)
-	r.d.whole = r.d.whole || r.Len() == 0
-	return n, err
+	if len(r.rest) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p, r.rest)
+	r.rest = r.rest[n:]
+	r.d.whole = len(r.rest) == 0
+	return n, nil
 }
 
-// WriteTo hides that of the bytes.Reader, so that every byte goes through Read.
-func (r *deliveryReader) WriteTo(w io.Writer) (int64, error) {
-	return io.Copy(w, struct{ io.Reader }{r})
-}
-
-func (r *deliveryReader) Close() error { return nil }
+func (r *bodyReader) Close() error { return nil }

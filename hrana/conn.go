@@ -88,6 +88,7 @@ func (c *conn) usable() *Error {
 	if c.dead != nil {
 		e := *c.dead
 		e.outcome = nothing // of this request
+		e.message = "the connection is past use, since: " + e.message
 		return &e
 	}
 	if c.tx != nil && c.tx.gone {
@@ -103,8 +104,10 @@ func (c *conn) send(ctx context.Context, r *request, kind string) (*reply, *Erro
 	r.text = append(r.text, `,{"type":"get_autocommit"}`...)
 	a, err := c.stream.do(ctx, r, c.inTransaction, kind, kindAutocommit)
 	if err != nil {
-		if err.outcome != nothing || c.inTransaction && isGone(err) {
+		if err.outcome != nothing {
 			c.dead = err
+		} else if c.inTransaction && isGone(err) {
+			c.dead, c.inTransaction = err, false
 		}
 		return nil, err
 	}

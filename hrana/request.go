@@ -222,15 +222,11 @@ func appendCondition(b []byte, c sqlbatch.Condition, position, shift int) ([]byt
 	switch c.Kind {
 	case sqlbatch.KindAlways:
 		return append(b, `{"type":"and","conds":[]}`...), nil
-	case sqlbatch.KindOK, sqlbatch.KindFailed:
+	case sqlbatch.KindOK:
 		if c.Step < 0 || c.Step >= position {
 			return b, refuse(sqlbatch.CodeArgsInvalid, "the condition of step %d is about step %d", position, c.Step)
 		}
-		if c.Kind == sqlbatch.KindOK {
-			b = append(b, `{"type":"ok","step":`...)
-		} else {
-			b = append(b, `{"type":"error","step":`...)
-		}
+		b = append(b, `{"type":"ok","step":`...)
 		b = strconv.AppendInt(b, int64(c.Step+shift), 10)
 		return append(b, '}'), nil
 	case sqlbatch.KindNot:

@@ -164,7 +164,7 @@ func TestADeferredQueryTravelsInFront(t *testing.T) {
 		results, err := c.Batch(t.Context(), []sqlbatch.Step{
 			{Query: "INSERT INTO t VALUES (1)"},
 			{Query: "INSERT INTO t VALUES (1)", If: sqlbatch.OK(0)},
-			{Query: "COMMIT", If: sqlbatch.Failed(1)},
+			{Query: "COMMIT", If: sqlbatch.Not(sqlbatch.OK(1))},
 		})
 		require.NoError(t, err)
 		require.Error(t, results[1].Err)

@@ -39,6 +39,9 @@ func (s *stream) forget() { *s = stream{to: s.to} }
 // Outside a transaction a stream that the server no longer knows is replaced:
 // nothing of the request was executed, and nothing was lost with it.
 func (s *stream) do(ctx context.Context, r *request, inTransaction bool, kinds ...string) (*answer, *Error) {
+	if inTransaction && s.baton == "" {
+		return nil, refuse(sqlbatch.CodeStreamUnknown, "the server has ended the stream inside a transaction")
+	}
 	if !inTransaction && s.baton != "" && time.Since(s.heard) > idleLimit {
 		s.forget()
 	}
@@ -132,8 +135,8 @@ func (s *stream) exchange(ctx context.Context, text []byte) (*answer, *Error) {
 	if err != nil {
 		return nil, s.to.redact(sendError(ctx, err, false))
 	}
-	request.Body, _ = d.reader()
-	request.GetBody = d.reader
+	request.Body, _ = d.open()
+	request.GetBody = d.open
 	request.ContentLength = int64(len(text))
 	request.Header["Content-Type"] = contentType
 	if token := s.to.token(); token != "" {
@@ -148,6 +151,9 @@ func (s *stream) exchange(ctx context.Context, text []byte) (*answer, *Error) {
 	if response.StatusCode != http.StatusOK {
 		// What is said about it is short, or is not worth the reading.
 		body, _ := io.ReadAll(io.LimitReader(response.Body, 16<<10))
+		if token := s.to.token(); token != "" { // before it is shortened
+			body = bytes.ReplaceAll(body, []byte(token), []byte("[secret]"))
+		}
 		e := statusError(response.StatusCode, response.Header.Get("Content-Type"), body)
 		if !delivered {
 			e.outcome = nothing
@@ -161,8 +167,8 @@ func (s *stream) exchange(ctx context.Context, text []byte) (*answer, *Error) {
 			buffers.Put(buffer)
 		}
 	}()
-	if n := response.ContentLength; n > 0 && n <= s.to.maxAnswer {
-		buffer.Grow(int(min(n, maxPooled)) + bytes.MinRead)
+	if n := response.ContentLength; n > 0 {
+		buffer.Grow(int(min(n, s.to.maxAnswer, maxPooled)) + bytes.MinRead)
 	}
 	if _, err := buffer.ReadFrom(io.LimitReader(response.Body, s.to.maxAnswer+1)); err != nil {
 		return nil, s.to.redact(answerError(ctx, err))

@@ -5,7 +5,7 @@ package sqlbatch
 // fields are for drivers that read them.
 type Condition struct {
 	Kind Kind
-	Step int         // for KindOK and KindFailed: the position of an earlier step
+	Step int         // for KindOK: the position of an earlier step
 	Of   []Condition // for KindNot, KindAnd and KindOr
 }
 
@@ -16,19 +16,16 @@ type Kind int
 const (
 	KindAlways Kind = iota
 	KindOK
-	KindFailed
 	KindNot
 	KindAnd
 	KindOr
 	KindAutocommit
 )
 
-// OK holds if the step at this position ran and succeeded.
+// OK holds if the step at this position ran and succeeded. There is none for a
+// step that failed, as servers differ about one that did not run: Not(OK(step))
+// holds for both.
 func OK(step int) Condition { return Condition{Kind: KindOK, Step: step} }
-
-// Failed holds if the step at this position ran and failed. It does not hold for
-// a step that did not run.
-func Failed(step int) Condition { return Condition{Kind: KindFailed, Step: step} }
 
 // Not holds if the condition does not.
 func Not(c Condition) Condition { return Condition{Kind: KindNot, Of: []Condition{c}} }

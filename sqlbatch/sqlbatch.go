@@ -50,7 +50,10 @@ type Conn interface {
 	Defer(query string)
 
 	// InTransaction reports whether a transaction was open when the server last
-	// answered. A deferred BEGIN that was not sent yet opens none.
+	// answered. A deferred BEGIN that was not sent yet opens none. After an
+	// error it tells whether the transaction is still there: the server, a
+	// trigger or an ON CONFLICT ROLLBACK may have ended it, and what is sent
+	// next would then be stored at once.
 	InTransaction() bool
 }
 
