@@ -108,8 +108,9 @@ one plain statement a row, COMMIT. It has no fences and keeps no reasons. What i
 and copying take is told by running the claim's statement again, undone each time: explained only, returning values of the
 same size that need not be put together, and returning next to nothing.
 `}
-	amongMany = part{"Among many settled rows", ""}
-	parts     = []part{amongQueues, besideOlder, onPools, insideClaim, amongMany}
+	amongMany = part{"Among many settled rows", `A million live rows, in workflows of 100.
+`}
+	parts = []part{amongQueues, besideOlder, onPools, insideClaim, amongMany}
 )
 
 // measurement is a spec and who is measured by it.
@@ -152,10 +153,17 @@ const (
 	appendSpread    = "append 100 of random workflows, over 1,000 namespaces"
 	claimBatch      = "claim 100 of 10,000 rows"
 	listWorkflows   = "list 1,000 unsettled workflows of 100,000 rows"
-	amongSettled    = "claim 100 of %s among %s settled rows"
 	claimSplit      = "claim 100, taken apart"
 	poolOf          = "append from %d goroutines, New and Open, FULL"
 )
+
+// amongSettled is the name of claims from a large backlog beside settled rows.
+func amongSettled(rows int) string {
+	if rows == 0 {
+		return "claim 100 of a large backlog, no settled rows"
+	}
+	return fmt.Sprintf("claim 100 of a large backlog, among %s settled rows", number(float64(rows)))
+}
 
 func atLevel(name string, full bool) string {
 	if full {
@@ -306,7 +314,7 @@ func plan(quick bool, deliveries string, settled int) []measurement {
 	if settled > 0 {
 		for _, settled := range []int{0, settled} {
 			all = append(all, measurement{
-				name: fmt.Sprintf(amongSettled, number(float64(sized(1_000_000, 1000))), number(float64(settled))),
+				name: amongSettled(settled),
 				spec: workload.Spec{Kind: workload.Claim, Keys: workload.FanOut, Batch: 100, Size: size,
 					Rows: sized(1_000_000, 1000), Settled: settled, Samples: sized(50, 3)},
 				systems: []system{ours},

@@ -21,7 +21,7 @@ func (r results) tables(quick bool, settled int) string {
 	for _, part := range parts {
 		r.writePart(&text, part, plan(quick, "", settled))
 	}
-	writeTargets(&text, r, targets())
+	writeTargets(&text, r, targets(settled))
 	return text.String()
 }
 

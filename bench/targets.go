@@ -47,7 +47,7 @@ func under(bound float64, what, measurement, figure string) target {
 	}}
 }
 
-func targets() []target {
+func targets(settled int) []target {
 	const speed = "rows/s"
 	var all []target
 	for _, full := range []bool{false, true} {
@@ -88,11 +88,18 @@ func targets() []target {
 		ahead(2, steadyState+", times goqite batched", steadyState, speed, batched),
 		ahead(0.9, steadyState+", times written by hand", steadyState, speed, handrolled),
 		ahead(1, drainWebhooks+", times C and written by hand", drainWebhooks, speed, limit, handrolled))
+	for _, backlog := range backlogs {
+		name := fmt.Sprintf(claimOf, backlog.text)
+		all = append(all, target{what: name + ", time in terms of C's", below: 3, measure: func(r results) (float64, bool) {
+			lead, ok := r.lead(name, limit, "claim ms")
+			return 1 / lead, ok && lead > 0
+		}})
+	}
 	for _, payload := range payloads[1:] {
 		life := fmt.Sprintf(lifeOf, payload.text)
 		all = append(all, under(1536, life+", WAL of claim and complete, bytes a row", life, "WAL bytes"))
 	}
-	return slices.Concat(all, targetsOlder(), targetsPools())
+	return slices.Concat(all, targetsOlder(), targetsPools(), targetsSettled(settled))
 }
 
 // targetsOlder are those against the way of the store whose files ours reads. The
@@ -140,6 +147,24 @@ func targetsPools() []target {
 					return 1 / lead, ok && lead > 0
 				}})
 		}
+	}
+	return all
+}
+
+// targetsSettled ask that settled rows slow nothing down, if any were measured.
+func targetsSettled(settled int) []target {
+	if settled == 0 {
+		return nil
+	}
+	var all []target
+	among, alone := amongSettled(settled), amongSettled(0)
+	for _, call := range []string{"claim", "complete", "append"} {
+		all = append(all, target{what: among + ", " + call + ", times without", below: 1.25,
+			measure: func(r results) (float64, bool) {
+				many, ok := r.of(among, ours, call+" ms")
+				none, both := r.of(alone, ours, call+" ms")
+				return many / none, ok && both && none > 0
+			}})
 	}
 	return all
 }
