@@ -90,6 +90,9 @@ func do(ctx context.Context, store *outbox.Store, order Order, orders *bufio.Sca
 		n, err := store.CountInFlight(ctx, outbox.DefaultRoute)
 		return Report{Live: int(n)}, err
 	case Cycle:
+		const patience = 15 * time.Second // with a call that was begun in time
+		ctx, cancel := context.WithTimeout(ctx, order.Time+patience)
+		defer cancel()
 		return cycle(ctx, store, order), nil
 	case Dispatch:
 		return handOut(ctx, store, orders), nil
