@@ -1,6 +1,6 @@
 # The few commands people type. CI runs .ci/run.
 
-.PHONY: test race demo bench lint torture fuzz sqld drivers ci rename
+.PHONY: test race demo bench bench-server lint torture fuzz sqld drivers ci rename
 
 test: ## the tests, as in the README
 	go test ./...
@@ -14,6 +14,9 @@ demo: ## the main job, and a workflow engine, on an embedded database
 
 bench: ## the store beside other queues, on this machine
 	cd bench && go run .
+
+bench-server: ## the store on a libSQL server at a distance, over both drivers
+	cd bench && go run . -server
 
 lint: ## gofmt, go vet, staticcheck
 	.ci/lint

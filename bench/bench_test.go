@@ -21,6 +21,7 @@ func TestQuickRunMeasuresEverySystem(t *testing.T) {
 		rounds:   1,
 		only:     regexp.MustCompile(""),
 		quick:    true,
+		settled:  1000,
 		json:     filepath.Join(t.TempDir(), "figures.json"),
 		chart:    filepath.Join(t.TempDir(), "claims.svg"),
 		progress: t.Output(),
@@ -30,7 +31,7 @@ func TestQuickRunMeasuresEverySystem(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range plan(true, "") {
+	for _, m := range plan(true, "", o.settled) {
 		for _, s := range m.systems {
 			if len(measured[m.name][s]) != 1 {
 				t.Errorf("%s: %s was measured in %d rounds", m.name, s, len(measured[m.name][s]))
@@ -45,7 +46,7 @@ func TestQuickRunMeasuresEverySystem(t *testing.T) {
 			}
 		}
 	}
-	for _, target := range targets() {
+	for _, target := range targets(o.settled) {
 		if !strings.Contains(table.String(), target.String()) {
 			t.Errorf("nothing is said about the target %q", target)
 		}
@@ -136,7 +137,7 @@ func TestATargetOverSeveralIsMeasuredAgainstTheBestOfThem(t *testing.T) {
 }
 
 func TestASpecSurvivesTheJourneyToAProgram(t *testing.T) {
-	for _, m := range plan(false, "deliveries") {
+	for _, m := range plan(false, "deliveries", 1000) {
 		got, err := workload.Parse(m.spec.Args())
 		if err != nil || got != m.spec {
 			t.Errorf("%s: %+v came as %+v: %v", m.name, m.spec, got, err)

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -46,12 +48,19 @@ func buildLimit(ctx context.Context, dir string) error {
 		"limit/limit.c", "limit/measure.c", filepath.Join(sqlite, "sqlite3-binding.c"), "-lpthread", "-ldl", "-lm")
 }
 
+// moduleDir is where a module lies, once it has been downloaded.
 func moduleDir(ctx context.Context, module string) (string, error) {
-	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
-	if err != nil {
-		return "", fmt.Errorf("find %s: %w", module, err)
+	out, err := exec.CommandContext(ctx, "go", "mod", "download", "-json", module).Output()
+	var found struct{ Dir, Error string }
+	if jsonErr := json.Unmarshal(out, &found); jsonErr == nil && found.Error != "" {
+		err = errors.New(found.Error)
+	} else if err == nil {
+		err = jsonErr
 	}
-	return strings.TrimSpace(string(out)), nil
+	if err != nil {
+		return "", fmt.Errorf("download %s: %w", module, err)
+	}
+	return found.Dir, nil
 }
 
 func command(ctx context.Context, name string, args ...string) error {

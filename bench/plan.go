@@ -22,25 +22,52 @@ const (
 	handrolled system = "handrolled"
 	limit      system = "limit"
 	port       system = "port"
+
+	// Our store beside the way of the one whose files it reads.
+	oursMattn  system = "outbox-mattn"
+	older      system = "older"
+	olderMattn system = "older-mattn"
+
+	// Our store on a host's pool. Beside it stands what Open makes.
+	newLibsql   system = "new-libsql"
+	newMattn    system = "new-mattn"
+	newModernc  system = "new-modernc"
+	oursModernc system = "outbox-modernc"
+
+	// Our store over drivers whose calls are measured.
+	splitLibsql  system = "split-libsql"
+	splitMattn   system = "split-mattn"
+	splitModernc system = "split-modernc"
 )
 
-// systems in the order of the table, with the headings of their columns.
+// systems in the order of the tables, with the headings of their columns.
 var systems = []struct {
 	system  system
 	program string
 	heading string
+	beside  system // which of ours it is compared with; itself if it is that
 }{
-	{ours, "outbox", "outbox"},
-	{oursLoop, "outbox", "outbox, package dispatch"},
-	{goqite, "mattn", "goqite"},
-	{goqiteOne, "mattn", "goqite, one connection"},
-	{batched, "mattn", "goqite, batched by hand"},
-	{runner, "mattn", "goqite, package jobs"},
-	{river, "river", "River"},
-	{backlite, "mattn", "backlite"},
-	{handrolled, "mattn", "written by hand"},
-	{limit, "limit", "C"},
-	{port, "outbox", "plain port"},
+	{ours, "libsql", "outbox", ours},
+	{oursLoop, "libsql", "outbox, package dispatch", oursLoop},
+	{goqite, "mattn", "goqite", ours},
+	{goqiteOne, "mattn", "goqite, one connection", ours},
+	{batched, "mattn", "goqite, batched by hand", ours},
+	{runner, "mattn", "goqite, package jobs", ours},
+	{river, "modernc", "River", ours},
+	{backlite, "mattn", "backlite", ours},
+	{handrolled, "mattn", "written by hand", ours},
+	{limit, "limit", "C", ours},
+	{port, "libsql", "plain port", ours},
+	{older, "libsql", "older way", ours},
+	{newLibsql, "libsql", "outbox, New", ours},
+	{oursMattn, "mattn", "outbox, mattn", oursMattn},
+	{olderMattn, "mattn", "older way, mattn", oursMattn},
+	{newMattn, "mattn", "outbox, New, mattn", oursMattn},
+	{oursModernc, "modernc", "outbox, modernc", oursModernc},
+	{newModernc, "modernc", "outbox, New, modernc", oursModernc},
+	{splitLibsql, "libsql", "go-libsql", splitLibsql},
+	{splitMattn, "mattn", "mattn", splitMattn},
+	{splitModernc, "modernc", "modernc", splitModernc},
 }
 
 func (s system) program() string {
@@ -52,12 +79,47 @@ func (s system) program() string {
 	panic("unknown system " + s)
 }
 
+// beside returns which of ours a system is compared with.
+func (s system) beside() system {
+	for _, known := range systems {
+		if known.system == s {
+			return known.beside
+		}
+	}
+	return ours
+}
+
+// part is a table of the report.
+type part struct {
+	name, legend string
+}
+
+var (
+	amongQueues = part{"Beside other queues", `goqite and backlite keep no key and no settled row, so they have less to do. River runs on one connection, as it advises;
+of goqite there are both, eight with a busy timeout and one. backlite and River drain with their own dispatchers; a claim of
+backlite is the time from its start until 100 workers have a row each. C is one thread. Drains end after 5 seconds.
+`}
+	besideOlder = part{"Beside the way of the store whose files this one reads", `One table with thirteen columns, its key, one index on (status, visible_after), payloads as a JSON envelope; BEGIN IMMEDIATE,
+one plain statement a row, COMMIT. It has no fences and keeps no reasons. What is not said to be mattn is go-libsql.
+`}
+	onPools = part{"New on a host's pool beside Open", `The pool has as many connections as Open's. Appends of one row a call.
+`}
+	insideClaim = part{"Where the time of a claim goes", `Medians of one claim of 100 rows, in µs. A driver between the store and the real one measures its calls. What compiling, packing
+and copying take is told by running the claim's statement again, undone each time: explained only, returning values of the
+same size that need not be put together, and returning next to nothing.
+`}
+	amongMany = part{"Among many settled rows", `A million live rows, in workflows of 100.
+`}
+	parts = []part{amongQueues, besideOlder, onPools, insideClaim, amongMany}
+)
+
 // measurement is a spec and who is measured by it.
 type measurement struct {
 	name    string
 	spec    workload.Spec
 	systems []system
 	rounds  int      // at most; zero: as asked
+	part    part     // the table it stands in; the zero value: amongQueues
 	shown   []figure // the rows of the table
 }
 
@@ -81,7 +143,27 @@ const (
 	lifeOf        = "life of rows with %s"
 	drainWebhooks = "drain webhooks"
 	dispatchAll   = "dispatch to a handler that does nothing"
+
+	appendRow       = "append 1 row"
+	completeRow     = "complete 1 row"
+	retryRow        = "retry 1 row"
+	failRow         = "fail 1 row"
+	appendWorkflows = "append 100 of random workflows"
+	appendInstant   = "append 100 of random workflows, at one instant"
+	appendSpread    = "append 100 of random workflows, over 1,000 namespaces"
+	claimBatch      = "claim 100 of 10,000 rows"
+	listWorkflows   = "list 1,000 unsettled workflows of 100,000 rows"
+	claimSplit      = "claim 100, taken apart"
+	poolOf          = "append from %d goroutines, New and Open, FULL"
 )
+
+// amongSettled is the name of claims from a large backlog beside settled rows.
+func amongSettled(rows int) string {
+	if rows == 0 {
+		return "claim 100 of a large backlog, no settled rows"
+	}
+	return fmt.Sprintf("claim 100 of a large backlog, among %s settled rows", number(float64(rows)))
+}
 
 func atLevel(name string, full bool) string {
 	if full {
@@ -102,8 +184,9 @@ var payloads = []struct {
 }{{256, "256 B"}, {8 << 10, "8 KB"}, {27 << 10, "27 KB"}}
 
 // plan returns all measurements. Those that would suffer from what others leave
-// for the disk to do come first.
-func plan(quick bool, deliveries string) []measurement {
+// for the disk to do come first. If settled is not zero, claims are also measured
+// among so many settled rows.
+func plan(quick bool, deliveries string, settled int) []measurement {
 	const size = 256
 	sized := func(full, small int) int {
 		if quick {
@@ -214,6 +297,97 @@ func plan(quick bool, deliveries string) []measurement {
 			claim.rounds = 3
 		}
 		all = append(all, claim)
+	}
+	all = append(all, planOlder(sized, lasting)...)
+	all = append(all, planPools(lasting)...)
+	all = append(all, measurement{
+		name: claimSplit,
+		spec: workload.Spec{Kind: workload.Split, Keys: workload.FanOut, Batch: 100, Size: size,
+			Rows: sized(10_000, 200), Samples: sized(20, 3)},
+		systems: []system{splitLibsql, splitMattn, splitModernc},
+		shown: []figure{{"whole µs", "all of it"}, {"look µs", "look whether anything is due"}, {"begin µs", "BEGIN IMMEDIATE"},
+			{"compile µs", "compile the statement"}, {"update µs", "find the rows, write them and their indexes"},
+			{"pack µs", "pack what is returned"}, {"copy µs", "carry it through the driver"}, {"commit µs", "COMMIT"},
+			{"database/sql µs", "database/sql"}, {"rest µs", "decode, and the rest of the store"}},
+		part: insideClaim,
+	})
+	if settled > 0 {
+		for _, settled := range []int{0, settled} {
+			all = append(all, measurement{
+				name: amongSettled(settled),
+				spec: workload.Spec{Kind: workload.Claim, Keys: workload.FanOut, Batch: 100, Size: size,
+					Rows: sized(1_000_000, 1000), Settled: settled, Samples: sized(50, 3)},
+				systems: []system{ours},
+				shown: []figure{{"claim ms", "ms a claim"}, {"complete ms", "ms to complete them"},
+					{"append ms", "ms to append as many"}},
+				rounds: 3,
+				part:   amongMany,
+			})
+		}
+	}
+	for i := range all {
+		if all[i].part == (part{}) {
+			all[i].part = amongQueues
+		}
+	}
+	return all
+}
+
+// planOlder is our store beside the older way, on two drivers.
+func planOlder(sized func(full, small int) int, lasting func(time.Duration) time.Duration) []measurement {
+	const size = 256
+	var (
+		four  = []system{ours, older, oursMattn, olderMattn}
+		speed = []figure{{"rows/s", "rows/s"}, {"p50 ms", "p50, ms"}, {"p99 ms", "p99, ms"}}
+		all   []measurement
+	)
+	for _, full := range []bool{true, false} {
+		for _, m := range []struct {
+			name  string
+			spec  workload.Spec
+			shown []figure
+		}{
+			{appendRow, workload.Spec{Kind: workload.Append, Batch: 1, Time: lasting(time.Second / 2)}, speed},
+			{completeRow, workload.Spec{Kind: workload.CompleteOne, Batch: 100, Rows: sized(2000, 100)}, speed},
+			{retryRow, workload.Spec{Kind: workload.RetryOne, Batch: 100, Rows: sized(2000, 100)}, speed},
+			{failRow, workload.Spec{Kind: workload.FailOne, Batch: 100, Rows: sized(2000, 100)}, speed},
+			{appendWorkflows, workload.Spec{Kind: workload.Append, Keys: workload.Single, Batch: 100,
+				Time: lasting(time.Second / 2)}, speed},
+			{appendInstant, workload.Spec{Kind: workload.Append, Keys: workload.Single, Batch: 100, OneInstant: true,
+				Time: lasting(time.Second / 2)}, speed},
+			{appendSpread, workload.Spec{Kind: workload.Append, Keys: workload.Single, Batch: 100, Namespaces: 1000,
+				Time: lasting(time.Second / 2)}, speed},
+			{claimBatch, workload.Spec{Kind: workload.Claim, Batch: 100, Rows: sized(10_000, 200), Samples: sized(20, 3)},
+				[]figure{{"claim ms", "ms a claim"}, {"complete ms", "ms to complete them"}}},
+			{listWorkflows, workload.Spec{Kind: workload.Unsettled, Batch: 100, Rows: sized(100_000, 1000), Samples: sized(10, 3)},
+				[]figure{{"list ms", "ms"}}},
+		} {
+			if m.spec.Kind == workload.Unsettled && full { // it writes nothing
+				continue
+			}
+			m.spec.Full, m.spec.Size = full, size
+			if m.spec.Keys == "" {
+				m.spec.Keys = workload.FanOut
+			}
+			all = append(all, measurement{name: atLevel(m.name, full), spec: m.spec, systems: four, shown: m.shown, part: besideOlder})
+		}
+	}
+	return all
+}
+
+// planPools is our store on a host's pool beside what Open makes.
+func planPools(lasting func(time.Duration) time.Duration) []measurement {
+	var all []measurement
+	for _, goroutines := range []int{8, 32} {
+		all = append(all, measurement{
+			name: fmt.Sprintf(poolOf, goroutines),
+			spec: workload.Spec{Kind: workload.Crowd, Full: true, Keys: workload.FanOut,
+				Batch: 1, Size: 256, Workers: goroutines, Time: lasting(time.Second)},
+			systems: []system{ours, newLibsql, oursMattn, newMattn, oursModernc, newModernc},
+			shown: []figure{{"rows/s", "rows/s"}, {"p99 ms", "p99, ms"}, {"worst ms", "worst, ms"},
+				{"fairness", "slowest goroutine / fastest"}},
+			part: onPools,
+		})
 	}
 	return all
 }

@@ -32,11 +32,12 @@ func (r results) of(measurement string, s system, figure string) (float64, bool)
 	return all[middle], true
 }
 
-// lead is how many times better we are: more rows a second, or fewer
-// milliseconds, microseconds and bytes. It reports whether that can be said.
+// lead is how many times better the one of ours beside a system is than that:
+// more rows a second, or fewer milliseconds, microseconds and bytes. It reports
+// whether that can be said.
 func (r results) lead(measurement string, over system, figure string) (float64, bool) {
-	us, ok := r.of(measurement, ours, figure)
-	if !ok {
+	us, ok := r.of(measurement, over.beside(), figure)
+	if !ok && over.beside() == ours {
 		us, ok = r.of(measurement, oursLoop, figure)
 	}
 	them, both := r.of(measurement, over, figure)

@@ -9,37 +9,26 @@ import (
 
 const legend = `Medians of the rounds, of "worst" the worst. In brackets: how many times better outbox is than that system.
 WAL mode, payloads of 256 bytes if nothing else is said, synchronous=NORMAL if not FULL. On %d processors, %s/%s.
-goqite and backlite keep no key and no settled row, so they have less to do. River runs on one connection, as it advises;
-of goqite there are both, eight with a busy timeout and one. backlite and River drain with their own dispatchers; a claim of
-backlite is the time from its start until 100 workers have a row each. C is one thread. Drains end after 5 seconds.
 `
 
 // tables returns the figures and the targets as Markdown.
-func (r results) tables(quick bool) string {
+func (r results) tables(quick bool, settled int) string {
 	var text strings.Builder
 	if quick {
 		text.WriteString("**A quick run: small sizes, one round. These are no figures to go by.**\n\n")
 	}
 	fmt.Fprintf(&text, legend, runtime.NumCPU(), runtime.GOOS, runtime.GOARCH)
-	text.WriteString("\n| measured | figure |")
-	for _, system := range systems {
-		text.WriteString(" " + system.heading + " |")
+	for _, part := range parts {
+		r.writePart(&text, part, plan(quick, "", settled))
 	}
-	text.WriteString("\n|---|---|" + strings.Repeat("---:|", len(systems)) + "\n")
-	for _, m := range plan(quick, "") {
-		if r[m.name] == nil {
-			continue
-		}
-		for _, figure := range m.shown {
-			fmt.Fprintf(&text, "| %s | %s |", m.name, figure.text)
-			for _, system := range systems {
-				text.WriteString(" " + r.cell(m.name, system.system, figure.name) + " |")
-			}
-			text.WriteByte('\n')
-		}
-	}
-	text.WriteString("\n| target | measured | |\n|---|---:|---|\n")
-	for _, target := range targets() {
+	writeTargets(&text, r, targets(settled))
+	return text.String()
+}
+
+// writeTargets writes those that were measured.
+func writeTargets(text *strings.Builder, r results, targets []target) {
+	heading := "\n| target | measured | |\n|---|---:|---|\n"
+	for _, target := range targets {
 		value, ok := target.measure(r)
 		if !ok {
 			continue
@@ -48,9 +37,45 @@ func (r results) tables(quick bool) string {
 		if target.meets(value) {
 			verdict = "met"
 		}
-		fmt.Fprintf(&text, "| %s | %s | %s |\n", target, strconv.FormatFloat(value, 'f', 2, 64), verdict)
+		fmt.Fprintf(text, "%s| %s | %s | %s |\n", heading, target, strconv.FormatFloat(value, 'f', 2, 64), verdict)
+		heading = ""
 	}
-	return text.String()
+}
+
+// writePart writes the table of a part, with a column for each system that was
+// measured for it.
+func (r results) writePart(text *strings.Builder, p part, planned []measurement) {
+	var measured []measurement
+	present := make(map[system]bool)
+	for _, m := range planned {
+		if m.part == p && r[m.name] != nil {
+			measured = append(measured, m)
+			for _, s := range m.systems {
+				present[s] = true
+			}
+		}
+	}
+	if len(measured) == 0 {
+		return
+	}
+	fmt.Fprintf(text, "\n### %s\n\n%s\n| measured | figure |", p.name, p.legend)
+	for _, known := range systems {
+		if present[known.system] {
+			text.WriteString(" " + known.heading + " |")
+		}
+	}
+	text.WriteString("\n|---|---|" + strings.Repeat("---:|", len(present)) + "\n")
+	for _, m := range measured {
+		for _, figure := range m.shown {
+			fmt.Fprintf(text, "| %s | %s |", m.name, figure.text)
+			for _, known := range systems {
+				if present[known.system] {
+					text.WriteString(" " + r.cell(m.name, known.system, figure.name) + " |")
+				}
+			}
+			text.WriteByte('\n')
+		}
+	}
 }
 
 func (r results) cell(measurement string, s system, figure string) string {
@@ -58,7 +83,7 @@ func (r results) cell(measurement string, s system, figure string) string {
 	if !ok {
 		return ""
 	}
-	if s == ours || s == oursLoop {
+	if s.beside() == s {
 		return "**" + number(value) + "**"
 	}
 	lead, ok := r.lead(measurement, s, figure)

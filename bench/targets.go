@@ -1,6 +1,9 @@
 package main
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // target is what the library is meant to reach.
 type target struct {
@@ -44,7 +47,7 @@ func under(bound float64, what, measurement, figure string) target {
 	}}
 }
 
-func targets() []target {
+func targets(settled int) []target {
 	const speed = "rows/s"
 	var all []target
 	for _, full := range []bool{false, true} {
@@ -85,9 +88,83 @@ func targets() []target {
 		ahead(2, steadyState+", times goqite batched", steadyState, speed, batched),
 		ahead(0.9, steadyState+", times written by hand", steadyState, speed, handrolled),
 		ahead(1, drainWebhooks+", times C and written by hand", drainWebhooks, speed, limit, handrolled))
+	for _, backlog := range backlogs {
+		name := fmt.Sprintf(claimOf, backlog.text)
+		all = append(all, target{what: name + ", time in terms of C's", below: 3, measure: func(r results) (float64, bool) {
+			lead, ok := r.lead(name, limit, "claim ms")
+			return 1 / lead, ok && lead > 0
+		}})
+	}
 	for _, payload := range payloads[1:] {
 		life := fmt.Sprintf(lifeOf, payload.text)
 		all = append(all, under(1536, life+", WAL of claim and complete, bytes a row", life, "WAL bytes"))
+	}
+	return slices.Concat(all, targetsOlder(), targetsPools(), targetsSettled(settled))
+}
+
+// targetsOlder are those against the way of the store whose files ours reads. The
+// typical call is compared: a disk that stalls for once would weigh more in a
+// rate than all that either does.
+func targetsOlder() []target {
+	const p50 = "p50 ms"
+	var all []target
+	for _, driver := range []struct {
+		older system
+		name  string
+	}{{older, "go-libsql"}, {olderMattn, "mattn"}} {
+		for _, full := range []bool{false, true} {
+			for _, goal := range []struct {
+				times        float64
+				name, figure string
+			}{
+				{1, appendRow, p50}, {1, completeRow, p50}, {1, retryRow, p50}, {1, failRow, p50},
+				{1, appendWorkflows, p50}, {0.8, appendInstant, p50}, {0.8, appendSpread, p50},
+				{2, claimBatch, "claim ms"}, {5, listWorkflows, "list ms"},
+			} {
+				if goal.name == listWorkflows && full {
+					continue
+				}
+				name := atLevel(goal.name, full)
+				all = append(all, ahead(goal.times, name+", "+driver.name+", times the older way", name, goal.figure, driver.older))
+			}
+		}
+	}
+	return all
+}
+
+// targetsPools are those of New on a host's pool.
+func targetsPools() []target {
+	var all []target
+	for _, driver := range []struct {
+		onPool system
+		name   string
+	}{{newLibsql, "go-libsql"}, {newMattn, "mattn"}, {newModernc, "modernc"}} {
+		for _, goroutines := range []int{8, 32} {
+			name := fmt.Sprintf(poolOf, goroutines)
+			all = append(all, target{what: name + ", " + driver.name + ", New's rate times Open's", atLeast: 0.9,
+				measure: func(r results) (float64, bool) {
+					lead, ok := r.lead(name, driver.onPool, "rows/s")
+					return 1 / lead, ok && lead > 0
+				}})
+		}
+	}
+	return all
+}
+
+// targetsSettled ask that settled rows slow nothing down, if any were measured.
+func targetsSettled(settled int) []target {
+	if settled == 0 {
+		return nil
+	}
+	var all []target
+	among, alone := amongSettled(settled), amongSettled(0)
+	for _, call := range []string{"claim", "complete", "append"} {
+		all = append(all, target{what: among + ", " + call + ", times without", below: 1.25,
+			measure: func(r results) (float64, bool) {
+				many, ok := r.of(among, ours, call+" ms")
+				none, both := r.of(alone, ours, call+" ms")
+				return many / none, ok && both && none > 0
+			}})
 	}
 	return all
 }

@@ -26,7 +26,7 @@ type bench struct {
 func (b *bench) prepare(ctx context.Context) error {
 	var delay time.Duration
 	switch b.spec.Kind {
-	case Claim:
+	case Claim, Unsettled, Split:
 	case Delayed:
 		delay = 24 * time.Hour
 	default:
@@ -37,6 +37,15 @@ func (b *bench) prepare(ctx context.Context) error {
 		return err
 	}
 	b.filled = q
+	if b.spec.Settled > 0 {
+		a, ok := q.(Archiver)
+		if !ok {
+			return ErrUnsupported
+		}
+		if err := b.fillWith(ctx, a.AppendSettled, b.spec.Settled, 0); err != nil {
+			return err
+		}
+	}
 	return b.fill(ctx, q, b.spec.Rows, delay)
 }
 
@@ -58,6 +67,12 @@ func (b *bench) round(ctx context.Context) (Figures, error) {
 		return b.onNew(ctx, b.steady)
 	case Life:
 		return b.onNew(ctx, b.life)
+	case CompleteOne, RetryOne, FailOne:
+		return b.onNew(ctx, b.settle)
+	case Unsettled:
+		return b.unsettled(ctx)
+	case Split:
+		return b.split(ctx)
 	}
 	return nil, fmt.Errorf("there is no kind %q", b.spec.Kind)
 }
@@ -90,20 +105,30 @@ func (b *bench) onNew(ctx context.Context, measure func(context.Context, Queue, 
 	return figures, errors.Join(err, q.Close(), os.RemoveAll(filepath.Dir(path)))
 }
 
-// fill appends rows in workflows of 100. Many of them share a transaction, so
+// fanOut is how many rows a workflow of a backlog has.
+const fanOut = 100
+
+// fill appends rows in workflows of fanOut. Many of them share a transaction, so
 // that a large backlog takes minutes and not hours.
 func (b *bench) fill(ctx context.Context, q Queue, rows int, delay time.Duration) error {
-	const workflow, transaction = 100, 10_000
+	err := b.fillWith(ctx, q.Append, rows, delay)
+	if err == nil {
+		b.live += rows
+	}
+	return err
+}
+
+func (b *bench) fillWith(ctx context.Context, stage func(context.Context, []Row) error, rows int, delay time.Duration) error {
+	const transaction = 10_000
 	for rows > 0 {
 		var batch []Row
 		for len(batch) < min(rows, transaction) {
-			batch = append(batch, b.rows.batch(min(workflow, rows-len(batch)), delay)...)
+			batch = append(batch, b.rows.batch(min(fanOut, rows-len(batch)), delay)...)
 		}
-		if err := q.Append(ctx, batch); err != nil {
+		if err := stage(ctx, batch); err != nil {
 			return err
 		}
 		rows -= len(batch)
-		b.live += len(batch)
 	}
 	return nil
 }

@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 )
 
 // claim claims and completes, and refills what it took.
 func (b *bench) claim(ctx context.Context) (Figures, error) {
-	var claims, completes latencies
+	var claims, completes, appends latencies
 	for range b.spec.Samples {
 		start := time.Now()
 		claimed, err := b.filled.Claim(ctx, b.spec.Batch)
@@ -30,11 +31,14 @@ func (b *bench) claim(ctx context.Context) (Figures, error) {
 		}
 		completes.add(time.Since(start))
 		b.live -= len(claimed)
+		start = time.Now()
 		if err := b.fill(ctx, b.filled, len(claimed), 0); err != nil {
 			return nil, err
 		}
+		appends.add(time.Since(start))
 	}
 	return Figures{
+		"append ms":   appends.figures()["p50 ms"],
 		"claim ms":    claims.figures()["p50 ms"],
 		"complete ms": completes.figures()["p50 ms"],
 		"completed/s": float64(b.spec.Batch*b.spec.Samples) / completes.sum.Seconds(),
@@ -139,4 +143,38 @@ func expectRows(claimed []Claimed, rows, size int) error {
 		}
 	}
 	return nil
+}
+
+// split takes claims apart. Each part is the median of all samples, so that the
+// parts add up to about the whole.
+func (b *bench) split(ctx context.Context) (Figures, error) {
+	s, ok := b.filled.(Splitter)
+	if !ok {
+		return nil, ErrUnsupported
+	}
+	parts := make(map[string][]float64)
+	for range b.spec.Samples {
+		figures, claimed, err := s.Split(ctx, b.spec.Batch)
+		if err == nil {
+			err = expectRows(claimed, b.spec.Batch, b.spec.Size)
+		}
+		if err == nil {
+			err = s.Complete(ctx, claimed)
+		}
+		if err == nil {
+			err = b.fill(ctx, s, len(claimed), 0)
+		}
+		if err != nil {
+			return nil, err
+		}
+		for part, took := range figures {
+			parts[part] = append(parts[part], took)
+		}
+	}
+	figures := make(Figures)
+	for part, all := range parts {
+		slices.Sort(all)
+		figures[part] = all[len(all)/2]
+	}
+	return figures, expectLive(ctx, s, b.spec.Rows)
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"time"
 
@@ -12,13 +13,24 @@ import (
 
 // source makes rows.
 type source struct {
-	keys     Keys
-	payloads [][]byte
-	next     int
+	keys       Keys
+	payloads   [][]byte
+	namespaces []string
+	at         time.Time // when all are due; zero: when they are staged
+	next       int
 }
 
 func newSource(spec Spec) (*source, error) {
-	s := &source{keys: spec.Keys}
+	s := &source{keys: spec.Keys, namespaces: []string{"default"}}
+	if spec.Namespaces > 0 {
+		s.namespaces = make([]string, spec.Namespaces)
+		for i := range s.namespaces {
+			s.namespaces[i] = fmt.Sprintf("tenant-%04d", i)
+		}
+	}
+	if spec.OneInstant {
+		s.at = time.Now()
+	}
 	if spec.Deliveries == "" {
 		s.payloads = [][]byte{payload(spec.Size)}
 		return s, nil
@@ -44,17 +56,23 @@ func payload(size int) []byte {
 	return fmt.Appendf(nil, `{"data":"%s"}`, bytes.Repeat([]byte("x"), max(size-len(frame), 0)))
 }
 
-// batch returns n rows of a new workflow.
+// batch returns n rows of a new workflow, or of one each.
 func (s *source) batch(n int, delay time.Duration) []Row {
 	workflow := uuid.New()
 	rows := make([]Row, n)
 	for i := range rows {
+		ordinal := i
+		if s.keys == Single {
+			workflow, ordinal = uuid.New(), 0
+		}
 		rows[i] = Row{
-			Key:      s.key(workflow, i),
-			Workflow: workflow,
-			Ordinal:  i,
-			Delay:    delay,
-			Payload:  s.payloads[s.next%len(s.payloads)],
+			Key:       s.key(workflow, ordinal),
+			Workflow:  workflow,
+			Ordinal:   ordinal,
+			Delay:     delay,
+			Payload:   s.payloads[s.next%len(s.payloads)],
+			Namespace: s.namespaces[rand.IntN(len(s.namespaces))],
+			At:        s.at,
 		}
 		s.next++
 	}

@@ -20,6 +20,12 @@ const (
 	Drain   Kind = "drain"   // Workers claim and complete all of Rows, Batch a call
 	Steady  Kind = "steady"  // the same while Rows are being appended, 10 a call
 	Life    Kind = "life"    // Rows are appended, then claimed, then completed, Batch a call
+
+	CompleteOne Kind = "complete"  // Rows are claimed, then completed one a call
+	RetryOne    Kind = "retry"     // the same, retried
+	FailOne     Kind = "fail"      // the same, failed
+	Unsettled   Kind = "unsettled" // the workflows of Rows are listed, Samples times
+	Split       Kind = "split"     // where the time of claims goes, Samples times, of Rows pending
 )
 
 // Keys is what dispatch keys look like.
@@ -29,6 +35,7 @@ const (
 	FanOut Keys = "fan-out" // "<uuid>:<ordinal>": those of a batch share a prefix
 	Random Keys = "random"  // UUIDs of version 4
 	Timed  Keys = "timed"   // UUIDs of version 7, which ascend
+	Single Keys = "single"  // "<uuid>:0": each row is of a workflow of its own
 )
 
 // Spec is one measurement. It travels to the programs as flags, which a program
@@ -44,6 +51,9 @@ type Spec struct {
 	Samples    int
 	Time       time.Duration // how long to append, or to drain at most
 	Deliveries string        // a file whose lines are the payloads
+	Namespaces int           // that rows are spread over; zero: one
+	Settled    int           // rows that are done lie beside those of a claim
+	OneInstant bool          // all rows are due at the same instant, else when they are staged
 }
 
 // Args returns the spec as the arguments of a program.
@@ -59,6 +69,9 @@ func (s Spec) Args() []string {
 		fmt.Sprintf("-samples=%d", s.Samples),
 		fmt.Sprintf("-ms=%d", s.Time.Milliseconds()),
 		"-deliveries=" + s.Deliveries,
+		fmt.Sprintf("-namespaces=%d", s.Namespaces),
+		fmt.Sprintf("-settled=%d", s.Settled),
+		fmt.Sprintf("-instant=%t", s.OneInstant),
 	}
 }
 
@@ -80,6 +93,9 @@ func (s *Spec) parse(flags *flag.FlagSet, args []string) error {
 	flags.IntVar(&s.Samples, "samples", 0, "calls that are timed")
 	ms := flags.Int("ms", 0, "milliseconds")
 	flags.StringVar(&s.Deliveries, "deliveries", "", "file of payloads")
+	flags.IntVar(&s.Namespaces, "namespaces", 0, "that rows are spread over")
+	flags.IntVar(&s.Settled, "settled", 0, "rows that are done already")
+	flags.BoolVar(&s.OneInstant, "instant", false, "all rows are due at once")
 	err := flags.Parse(args)
 	s.Time = time.Duration(*ms) * time.Millisecond
 	return err

@@ -7,6 +7,9 @@ import (
 	"database/sql"
 	"fmt"
 
+	"example.com/outbox/bench/older"
+	"example.com/outbox/bench/split"
+	"example.com/outbox/bench/store"
 	"example.com/outbox/bench/workload"
 	_ "github.com/mattn/go-sqlite3"
 )
@@ -23,6 +26,10 @@ func main() {
 		"goqite-runner":  openRunner,
 		"backlite":       openBacklite,
 		"handrolled":     openHandrolled,
+		"outbox-mattn":   store.With("sqlite3"),
+		"new-mattn":      store.On("sqlite3", "?_timeout=5000"),
+		"older-mattn":    older.With("sqlite3"),
+		"split-mattn":    split.With("sqlite3"),
 	})
 }
 

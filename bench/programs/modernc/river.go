@@ -1,4 +1,3 @@
-// Program river is River over its SQLite driver and modernc.org/sqlite.
 package main
 
 import (
@@ -17,14 +16,9 @@ import (
 	"github.com/riverqueue/river/riverdriver/riversqlite"
 	"github.com/riverqueue/river/rivermigrate"
 	"github.com/riverqueue/river/rivertype"
-	_ "modernc.org/sqlite"
 )
 
-func main() {
-	workload.Main(map[string]workload.Opener{"river": openRiver})
-}
-
-type queue struct {
+type riverQueue struct {
 	db     *sql.DB
 	driver *riversqlite.Driver
 	client *river.Client[*sql.Tx] // that stages
@@ -47,7 +41,7 @@ func openRiver(ctx context.Context, path string, full bool) (workload.Queue, err
 		return nil, err
 	}
 	db.SetMaxOpenConns(1)
-	q := &queue{db: db, driver: riversqlite.New(db)}
+	q := &riverQueue{db: db, driver: riversqlite.New(db)}
 	migrator, err := rivermigrate.New(q.driver, &rivermigrate.Config{Logger: silent()})
 	if err == nil {
 		_, err = migrator.Migrate(ctx, rivermigrate.DirectionUp, nil)
@@ -63,7 +57,7 @@ func openRiver(ctx context.Context, path string, full bool) (workload.Queue, err
 
 func silent() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
 
-func (q *queue) Append(ctx context.Context, rows []workload.Row) error {
+func (q *riverQueue) Append(ctx context.Context, rows []workload.Row) error {
 	jobs := make([]river.InsertManyParams, len(rows))
 	for i, row := range rows {
 		var opts *river.InsertOpts
@@ -81,7 +75,7 @@ func (q *queue) Append(ctx context.Context, rows []workload.Row) error {
 }
 
 // Claim is the driver's call that a client's producer makes.
-func (q *queue) Claim(ctx context.Context, limit int) ([]workload.Claimed, error) {
+func (q *riverQueue) Claim(ctx context.Context, limit int) ([]workload.Claimed, error) {
 	result, err := q.driver.GetExecutor().JobGetAvailable(ctx, &riverdriver.JobGetAvailableParams{
 		ClientID:       "bench",
 		MaxAttemptedBy: 100,
@@ -99,7 +93,7 @@ func (q *queue) Claim(ctx context.Context, limit int) ([]workload.Claimed, error
 }
 
 // Complete is the driver's call that a client's completer makes.
-func (q *queue) Complete(ctx context.Context, claimed []workload.Claimed) error {
+func (q *riverQueue) Complete(ctx context.Context, claimed []workload.Claimed) error {
 	n := len(claimed)
 	now := time.Now()
 	params := &riverdriver.JobSetStateIfRunningManyParams{
@@ -136,7 +130,7 @@ func (w *worker) Work(_ context.Context, j *river.Job[job]) error {
 }
 
 // Dispatch starts a client that polls as often as it may.
-func (q *queue) Dispatch(ctx context.Context, handle func([]byte)) (func() error, error) {
+func (q *riverQueue) Dispatch(ctx context.Context, handle func([]byte)) (func() error, error) {
 	workers := river.NewWorkers()
 	river.AddWorker(workers, &worker{handle: handle})
 	client, err := river.NewClient(q.driver, &river.Config{
@@ -155,10 +149,10 @@ func (q *queue) Dispatch(ctx context.Context, handle func([]byte)) (func() error
 	return func() error { return client.Stop(ctx) }, nil
 }
 
-func (q *queue) Live(ctx context.Context) (n int, err error) {
+func (q *riverQueue) Live(ctx context.Context) (n int, err error) {
 	err = q.db.QueryRowContext(ctx,
 		"SELECT count(*) FROM river_job WHERE state IN ('available', 'running', 'scheduled')").Scan(&n)
 	return n, err
 }
 
-func (q *queue) Close() error { return q.db.Close() }
+func (q *riverQueue) Close() error { return q.db.Close() }

@@ -1,4 +1,4 @@
-package main
+package store
 
 import (
 	"context"
@@ -12,13 +12,20 @@ import (
 
 // dispatcher is a queue that package dispatch works off, with as many handlers
 // as the peers have.
-type dispatcher struct{ workload.Queue }
+type dispatcher struct{ *Queue }
 
 const handlers = 100
 
-func openDispatcher(ctx context.Context, path string, full bool) (workload.Queue, error) {
-	q, err := openStore(ctx, path, full)
-	return dispatcher{q}, err
+// Dispatched returns what opens a store with a driver that package dispatch
+// works off.
+func Dispatched(driver string) workload.Opener {
+	return func(ctx context.Context, path string, full bool) (workload.Queue, error) {
+		q, err := open(ctx, driver, path, full)
+		if err != nil {
+			return nil, err
+		}
+		return dispatcher{q}, nil
+	}
 }
 
 func (d dispatcher) Claim(context.Context, int) ([]workload.Claimed, error) {
@@ -30,8 +37,7 @@ func (d dispatcher) Complete(context.Context, []workload.Claimed) error {
 }
 
 func (d dispatcher) Dispatch(ctx context.Context, handle func([]byte)) (stop func() error, err error) {
-	store := d.Queue.(*queue).store
-	loop := dispatch.New(store, func(_ context.Context, row outbox.Row) error {
+	loop := dispatch.New(d.Store, func(_ context.Context, row outbox.Row) error {
 		handle(row.Input.Data)
 		return nil
 	}, &dispatch.Options{Concurrency: handlers, Logger: slog.New(slog.DiscardHandler)})
