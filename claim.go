@@ -3,12 +3,12 @@ package outbox
 import (
 	"cmp"
 	"context"
-	"maps"
 	"slices"
 	"strings"
 
-	"example.com/outbox/internal/engine"
 	"github.com/google/uuid"
+
+	"example.com/outbox/internal/engine"
 )
 
 // Claim takes up to limit rows that are pending and due, whatever their route,
@@ -60,46 +60,6 @@ func (s *Store) ClaimScopedExcluding(ctx context.Context, scope Scope, limit int
 	}
 	return s.claim(ctx, limit, chosen)
 }
-
-// selection is what a claim may take: a query for the ids of pending rows in
-// claiming order. ?1 is now, ?2 the limit, ?3 and ?4 where to start; args are
-// what follows.
-type selection struct {
-	query string
-	args  []any
-	first position
-}
-
-// position is a place in claiming order; zero is before all rows.
-type position struct{ visibleAfter, dispatchKey string }
-
-func (chosen selection) bind(now string, limit int) []any {
-	return append([]any{now, limit, chosen.first.visibleAfter, chosen.first.dispatchKey}, chosen.args...)
-}
-
-// The selections walk their index from its first due row to the limit. A scoped
-// one has an arm for unpinned rows and an arm for those of the node, so that it
-// never steps over rows that it may not take; what is sorted are the two arms,
-// each no longer than the limit.
-const (
-	selectDue = `SELECT id FROM main.outbox INDEXED BY outbox_due WHERE ` + pendingAndDue
-	notHeld   = ` AND workflow_id NOT IN (SELECT value FROM json_each(?5))`
-	inOrder   = ` ORDER BY visible_after, dispatch_key LIMIT ?2`
-
-	pendingAndDue = `status = 'pending' AND visible_after <= ?1 AND (visible_after, dispatch_key) >= (?3, ?4)`
-
-	scopedFrom = `SELECT id, visible_after, dispatch_key FROM main.outbox INDEXED BY outbox_route
-	WHERE ` + pendingAndDue + ` AND namespace = ?5 AND task_queue = ?6 AND node `
-	scopedNotHeld = ` AND workflow_id NOT IN (SELECT value FROM json_each(?8))`
-
-	selectScoped = `SELECT id FROM (
-	SELECT * FROM (` + scopedFrom + `IS NULL` + inOrder + `) UNION ALL
-	SELECT * FROM (` + scopedFrom + `= ?7` + inOrder + `))` + inOrder
-
-	selectScopedNotHeld = `SELECT id FROM (
-	SELECT * FROM (` + scopedFrom + `IS NULL` + scopedNotHeld + inOrder + `) UNION ALL
-	SELECT * FROM (` + scopedFrom + `= ?7` + scopedNotHeld + inOrder + `))` + inOrder
-)
 
 // claim looks first, outside the write lock, whether anything is due, and then
 // starts where it found something, so that the rows of held workflows in front
@@ -216,68 +176,5 @@ func (c *claiming) conclude(ctx context.Context, tx engine.Tx, now string) error
 	slices.SortFunc(c.claimed, func(a, b storedRow) int {
 		return cmp.Or(a.VisibleAfter.Compare(b.VisibleAfter), strings.Compare(a.DispatchKey, b.DispatchKey))
 	})
-	return nil
-}
-
-// sortOut fetches the payloads that rows lack, and tells the rows that can be
-// decoded from those that cannot.
-func sortOut(ctx context.Context, tx engine.Tx, rows []storedRow) (good, bad []storedRow, err error) {
-	if err := selectPayloads(ctx, tx, rows); err != nil {
-		return nil, nil, err
-	}
-	for _, row := range rows {
-		if row.check() != nil {
-			bad = append(bad, row)
-		} else {
-			good = append(good, row)
-		}
-	}
-	return good, bad, nil
-}
-
-// idsPerStatement bounds a list of ids.
-const idsPerStatement = 1000
-
-// payloadsByID returns payloads, by id, until they are more than a portion
-// together. Those that are missing it leaves out.
-const payloadsByID = `WITH size (id, bytes) AS (
-	SELECT outbox.id, ifnull(length(input), length(data)) FROM main.outbox LEFT JOIN main.outbox_payload ON outbox_payload.id = outbox.id
-	WHERE outbox.id IN (SELECT value FROM json_each(?1))
-), place (id, before) AS (SELECT id, sum(bytes) OVER (ORDER BY id) - bytes FROM size WHERE bytes IS NOT NULL)
-SELECT outbox.id, ` + payloadColumn + ` FROM place CROSS JOIN main.outbox ON outbox.id = place.id WHERE before < ?2`
-
-// payloadPortion is about how many bytes of payloads are fetched at once: an
-// answer of a server holds these and the largest payload.
-const payloadPortion = 4 << 20
-
-// selectPayloads fetches the payloads that RETURNING left out.
-func selectPayloads(ctx context.Context, tx engine.Tx, rows []storedRow) error {
-	unread := make(map[int64]*storedRow)
-	for i := range rows {
-		if rows[i].unread {
-			unread[rows[i].ID] = &rows[i]
-		}
-	}
-	for ids := range slices.Chunk(slices.Sorted(maps.Keys(unread)), idsPerStatement) {
-		for portion := -1; len(ids) > 0 && portion != 0; {
-			portion = 0
-			err := engine.Query(ctx, tx, payloadsByID, []any{encodeJSON(ids), payloadPortion}, func(found engine.Row) error {
-				var (
-					id   int64
-					data []byte
-				)
-				if err := found.Scan(&id, &data); err != nil {
-					return err
-				}
-				unread[id].setPayload(data)
-				portion++
-				return nil
-			})
-			if err != nil {
-				return err
-			}
-			ids = slices.DeleteFunc(ids, func(id int64) bool { return !unread[id].unread })
-		}
-	}
 	return nil
 }

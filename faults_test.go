@@ -12,10 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"example.com/outbox"
-	"example.com/outbox/outboxtest"
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
+
+	"example.com/outbox"
+	"example.com/outbox/outboxtest"
 )
 
 // faulty is a store over a driver that does faults, with rows in every state to

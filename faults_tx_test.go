@@ -7,8 +7,9 @@ import (
 	"fmt"
 	"testing"
 
-	"example.com/outbox"
 	"github.com/stretchr/testify/require"
+
+	"example.com/outbox"
 )
 
 // txForms are the calls that have a Tx.

@@ -16,10 +16,11 @@ import (
 	"syscall"
 	"testing"
 
-	"example.com/outbox"
-	"example.com/outbox/outboxtest"
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
+
+	"example.com/outbox"
+	"example.com/outbox/outboxtest"
 )
 
 // makeStoreFile makes a file of a store with rows of several pages.

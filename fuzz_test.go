@@ -9,10 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"example.com/outbox"
-	"example.com/outbox/outboxtest"
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
+
+	"example.com/outbox"
+	"example.com/outbox/outboxtest"
 )
 
 // openFuzzed opens one store for all inputs: opening takes longer than most of

@@ -10,10 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"example.com/outbox"
-	"example.com/outbox/outboxtest"
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
+
+	"example.com/outbox"
+	"example.com/outbox/outboxtest"
 )
 
 func TestCallsThatShareACommitTellTheTruthWhateverStatementFails(t *testing.T) {

@@ -7,9 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"example.com/outbox"
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
+
+	"example.com/outbox"
 )
 
 // atOnce makes calls that all wait for their turn before the first is served,

@@ -9,6 +9,44 @@ import (
 	"example.com/outbox/internal/engine"
 )
 
+// Migrate makes the tables, or completes them, or rebuilds a legacy one. It may
+// be run by several processes at once and does nothing if there is nothing to do.
+//
+// A legacy table is one named outbox with the first thirteen columns of
+// schema.sql, of which claimed_at, run_id, namespace, task_queue and node may be
+// missing or NULL, and with payloads in JSON envelopes. Its live rows that could
+// never be claimed, because their status, an instant or a required column is
+// none, become dead letters with the reason as their last error; its settled rows
+// are finished now. Views, indexes and triggers of the host are kept. It is
+// refused if it has other columns, a key more than once, or a foreign key to it
+// that names no column.
+//
+// It returns ErrForeignTable or ErrNewerSchema, with nothing changed, if the
+// database is not the store's to use. If the process dies, the database is
+// migrated or as it was.
+func (s *Store) Migrate(ctx context.Context) error {
+	have, err := engine.Look(ctx, s.db, "migrate", func(tx engine.Tx) (schemaState, error) {
+		return inspect(ctx, tx)
+	})
+	if err != nil || have == schemaCurrent {
+		return err
+	}
+	return s.db.Rewrite(ctx, "migrate", func(tx engine.Tx, now string) error {
+		have, err := inspect(ctx, tx) // again: another process may have been first
+		if err != nil {
+			return err
+		}
+		switch have {
+		case schemaCurrent:
+			return nil
+		case schemaLegacy:
+			return rebuild(ctx, tx, now)
+		default:
+			return createSchema(ctx, tx)
+		}
+	})
+}
+
 // rebuild turns a legacy table into the present one. A primary key cannot be
 // added to a table, so its rows are copied aside, the table is dropped and made
 // anew: a renamed table would drag the host's views along with it.

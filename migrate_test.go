@@ -9,10 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"example.com/outbox"
-	"example.com/outbox/outboxtest"
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
+
+	"example.com/outbox"
+	"example.com/outbox/outboxtest"
 )
 
 // oldTable is a legacy table.

@@ -10,9 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"example.com/outbox"
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
+
+	"example.com/outbox"
 )
 
 func TestCancelledCallsCostAHostNoMemoryDatabase(t *testing.T) {

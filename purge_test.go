@@ -7,9 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"example.com/outbox"
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
+
+	"example.com/outbox"
 )
 
 func TestPurgeKeepsWhatAnotherTableRefersTo(t *testing.T) {

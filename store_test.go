@@ -7,10 +7,11 @@ import (
 	"path/filepath"
 	"testing"
 
-	"example.com/outbox"
-	"example.com/outbox/outboxtest"
 	"github.com/stretchr/testify/require"
 	_ "github.com/tursodatabase/go-libsql"
+
+	"example.com/outbox"
+	"example.com/outbox/outboxtest"
 )
 
 // The specification, over every kind of database that needs no server.

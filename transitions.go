@@ -8,52 +8,6 @@ import (
 	"time"
 
 	"example.com/outbox/internal/engine"
-	"github.com/google/uuid"
-)
-
-// The states that the calls of this package change, and what they set. ?1 is the
-// instant that a change writes.
-const (
-	liveStatus    = `('pending', 'claimed')`
-	claimedStatus = `('claimed')`
-	failedStatus  = `('failed')`
-
-	setDone      = `status = 'done', claimed_at = NULL, finished_at = ?1`
-	setCancelled = `status = 'cancelled', claimed_at = NULL, finished_at = ?1`
-	setFailed    = `status = 'failed', claimed_at = NULL, finished_at = ?1, last_error = nullif(?3, '')`
-	setRetried   = `status = 'pending', claimed_at = NULL, visible_after = ?1, attempt = ?3, last_error = nullif(?4, '')`
-	setExtended  = `claimed_at = ?1`
-	setReturned  = `status = 'pending', claimed_at = NULL, visible_after = ?3` // ?1 and ?2 choose the rows
-	setRequeued  = `status = 'pending', visible_after = ?1, attempt = 0, last_error = NULL, finished_at = NULL, fence = ` + reopenedFence
-	setRearmed   = `status = 'pending', visible_after = excluded.visible_after, claimed_at = NULL, last_error = NULL, finished_at = NULL, fence = ` + reopenedFence
-
-	// A fence that is no integer stays as it is, to be found out when the row is
-	// decoded.
-	setClaimed = `status = 'claimed', claimed_at = ?1, fence = CASE typeof(fence) WHEN 'integer' THEN fence + 1 ELSE fence END`
-
-	// A fence that could grow no further has become a REAL; it is set back.
-	setDeadLetter = `status = 'failed', claimed_at = NULL, finished_at = ?1, last_error = bad.reason,
-	fence = CASE WHEN typeof(fence) = 'integer' AND fence >= 0 THEN fence ELSE 9223372036854775807 END`
-
-	// reopenedFence is the fence of a row that is reopened. One that cannot grow
-	// further stays; the next claim makes its row a dead letter.
-	reopenedFence = `CASE WHEN outbox.fence < 9223372036854775807 THEN outbox.fence + 1 ELSE outbox.fence END`
-)
-
-// change is a change of state that refs ask for.
-type change struct {
-	op   string
-	set  string
-	from string
-	to   Status
-}
-
-var (
-	complete = change{"complete", setDone, liveStatus, Done}
-	cancel   = change{"cancel", setCancelled, liveStatus, Cancelled}
-	fail     = change{"fail", setFailed, liveStatus, Failed}
-	retry    = change{"retry", setRetried, liveStatus, Pending}
-	extend   = change{"extend", setExtended, claimedStatus, Claimed}
 )
 
 // Complete settles rows as Done. See the package documentation for what a
@@ -274,83 +228,6 @@ func counted(statement engine.Statement, n *int, can engine.Abilities) engine.St
 		return nil
 	}
 	return statement
-}
-
-// SettleWorkflow cancels all live rows of a workflow and returns their keys,
-// sorted: none if it has no live row. A nil workflow is an ErrInvalid; the other
-// errors are those of the database.
-//
-// If the process dies, all of them are cancelled or none.
-func (s *Store) SettleWorkflow(ctx context.Context, workflowID uuid.UUID) (keys []string, err error) {
-	return s.settleWorkflow(ctx, alone, workflowID)
-}
-
-// SettleWorkflowTx is SettleWorkflow within the caller's transaction. If it
-// fails, the transaction is as it was before the call.
-func (s *Store) SettleWorkflowTx(ctx context.Context, tx Tx, workflowID uuid.UUID) (keys []string, err error) {
-	return s.settleWorkflow(ctx, inside(tx), workflowID)
-}
-
-const settleLive = `UPDATE main.outbox INDEXED BY outbox_unsettled SET ` + setCancelled + `
-WHERE finished_at IS NULL AND workflow_id = ?2 AND status IN ` + liveStatus + ` RETURNING CAST(dispatch_key AS BLOB)`
-
-func (s *Store) settleWorkflow(ctx context.Context, at place, workflowID uuid.UUID) ([]string, error) {
-	if err := checkWorkflow(workflowID); err != nil {
-		return nil, err
-	}
-	var keys []string
-	err := s.write(ctx, at, false, &engine.Call{
-		Op: "settle workflow", Weight: engine.Unbounded,
-		Plan: func(now string, _ engine.Abilities) []engine.Statement {
-			keys = nil
-			return []engine.Statement{{Query: settleLive, Args: []any{now, workflowID.String()}, Row: func(row engine.Row) error {
-				var key []byte
-				err := row.Scan(&key)
-				keys = append(keys, string(key))
-				return err
-			}}}
-		},
-	})
-	if err != nil {
-		return nil, err
-	}
-	slices.Sort(keys)
-	return keys, nil
-}
-
-// Requeue makes failed rows pending again, visible now, with attempt 0, their
-// last error and finish cleared and their fence grown: the operator's redrive
-// of dead letters. It returns how many there were; keys of other rows and of
-// none are passed over. A key that no row can have is an ErrInvalid; the other
-// errors are those of the database.
-//
-// If the process dies, all of the call is stored or nothing.
-func (s *Store) Requeue(ctx context.Context, dispatchKeys ...string) (requeued int, err error) {
-	refs := make([]Ref, len(dispatchKeys))
-	for i, key := range dispatchKeys {
-		refs[i].DispatchKey = key
-	}
-	if err := checkRefs(refs); err != nil || len(refs) == 0 {
-		return 0, err
-	}
-	count := 0
-	err = s.write(ctx, alone, true, &engine.Call{
-		Op: "requeue", Weight: len(refs),
-		Plan: func(now string, can engine.Abilities) (statements []engine.Statement) {
-			count = 0
-			for batch := range argumentBatches(refs, Ref.size) {
-				statements = append(statements, counted(engine.Statement{
-					Query: `UPDATE main.outbox SET ` + setRequeued + ` WHERE ` + matchedRows + failedStatus + `)`,
-					Args:  []any{now, encodeRefs(batch)},
-				}, &count, can))
-			}
-			return statements
-		},
-	})
-	if err != nil {
-		return 0, err
-	}
-	return count, nil
 }
 
 // size is about how many bytes a ref takes in an argument.

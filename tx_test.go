@@ -14,10 +14,11 @@ import (
 	"testing"
 	"time"
 
-	"example.com/outbox"
-	"example.com/outbox/outboxtest"
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
+
+	"example.com/outbox"
+	"example.com/outbox/outboxtest"
 )
 
 func row(workflow uuid.UUID, ordinal int) outbox.Row {

@@ -2,9 +2,7 @@ package outbox
 
 import (
 	"fmt"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/google/uuid"
 )
@@ -12,19 +10,6 @@ import (
 // What rows and arguments may be. All of this runs before any transaction opens.
 
 const outsideYears = "is outside the years 0000 to 9999"
-
-// textDefect says why text cannot be stored or looked for: drivers refuse
-// invalid UTF-8, and cut a text at its first NUL without a word, so that it
-// would name another row.
-func textDefect(text string) string {
-	switch {
-	case !utf8.ValidString(text):
-		return "is not valid UTF-8"
-	case strings.IndexByte(text, 0) >= 0:
-		return "holds a NUL"
-	}
-	return ""
-}
 
 func checkText(field, text string) error {
 	if reason := textDefect(text); reason != "" {

@@ -8,9 +8,10 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"example.com/outbox"
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
+
+	"example.com/outbox"
 )
 
 // walLimit is the size in bytes that the WAL of a file keeps to under load: a

@@ -79,35 +79,3 @@ func findOut(ctx context.Context, conn *sql.Conn) (Abilities, error) {
 	found.Share = time.Duration(waits[0])*time.Millisecond <= longestWait
 	return found, nil
 }
-
-// Can returns what the database can do. A database of the program's is looked at
-// once.
-func (db *DB) Can(ctx context.Context) Abilities {
-	if known := db.known.Load(); known != nil {
-		return db.withKeeps(*known)
-	}
-	var found Abilities
-	s := db.newSession(ctx, unknown)
-	defer s.end()
-	err := s.do(func() (err error) {
-		if s.conn, err = db.pool.Conn(ctx); err == nil {
-			found, err = findOut(ctx, s.conn)
-		}
-		return err
-	})
-	if err != nil {
-		return unknown // for now
-	}
-	db.known.Store(&found)
-	return found
-}
-
-// withKeeps adds what is known once the first connection is open.
-func (db *DB) withKeeps(can Abilities) Abilities {
-	if db.connector != nil {
-		if keeps := db.connector.keeps.Load(); keeps != nil {
-			can.Keeps = *keeps
-		}
-	}
-	return can
-}

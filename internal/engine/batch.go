@@ -50,7 +50,7 @@ func (db *DB) leadBatch(first *job) {
 		}
 	}()
 	if !first.call.Whole {
-		group = append(group, db.gather(mostWeight-first.call.Weight)...)
+		group = append(group, db.line.gather(mostWeight-first.call.Weight)...)
 	}
 	ctx, cancel := whileAny(group)
 	defer cancel()
@@ -59,7 +59,7 @@ func (db *DB) leadBatch(first *job) {
 		return db.sendGroup(ctx, group)
 	}()
 	for _, u := range committed {
-		u.conclude(ctx, db)
+		db.conclude(ctx, u)
 	}
 }
 
@@ -116,9 +116,6 @@ func (db *DB) sendGroup(ctx context.Context, group []*job) []*unit {
 	return committed
 }
 
-// errApart is for calls that failed together and are to be sent one by one.
-var errApart = errors.New("outbox: to be sent apart")
-
 // sendPatiently sends units in one request, again while others keep the
 // database locked.
 func (db *DB) sendPatiently(ctx context.Context, units []*unit) error {
@@ -173,43 +170,8 @@ func (db *DB) sendOnce(ctx context.Context, units []*unit) (err error) {
 	return err
 }
 
-// unit is a call of a request: that of a job, or that of several which were
-// joined.
-type unit struct {
-	call       *Call
-	jobs       []*job
-	statements []Statement
-	now        string
-	concluded  bool // there is nothing left to do
-	apart      bool // its jobs failed together, and are to be run one by one
-}
-
-// unitsOf joins the calls of jobs that can be joined.
-func unitsOf(group []*job) (units []*unit) {
-	for len(group) > 0 {
-		calls := joinable(group)
-		u := &unit{call: group[0].call, jobs: group[:max(len(calls), 1)]}
-		if len(calls) > 1 {
-			u.call = calls[0].Join(calls)
-		}
-		units = append(units, u)
-		group = group[len(u.jobs):]
-	}
-	return units
-}
-
-// fail gives all jobs of a unit an outcome.
-func (u *unit) fail(err error) {
-	for _, j := range u.jobs {
-		j.err = err
-	}
-}
-
-// protect runs what is a job's own, which must not end the goroutine of another.
-func (u *unit) protect(fn func() error) error { return u.jobs[0].protect(fn) }
-
 // conclude runs what is left of a call whose plan was committed.
-func (u *unit) conclude(ctx context.Context, db *DB) {
+func (db *DB) conclude(ctx context.Context, u *unit) {
 	if u.concluded || u.call.Then == nil {
 		return
 	}

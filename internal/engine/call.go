@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 )
 
 // Call is a writing call, described before it runs. The same description runs
@@ -44,33 +43,3 @@ type Call struct {
 	Join func(calls []*Call) *Call
 	Of   any
 }
-
-// run runs a call in a transaction whose write lock is held. That may be
-// committed if there is no error.
-func (db *DB) run(ctx context.Context, tx Tx, call *Call, can Abilities) error {
-	now, err := db.config.Now()
-	if err != nil {
-		return err
-	}
-	if err := Run(ctx, tx, call.Plan(now, can)...); err != nil {
-		return err
-	}
-	if call.Then != nil {
-		if err := call.Then(ctx, tx, now); err != nil {
-			return err
-		}
-	}
-	return ctx.Err()
-}
-
-// protect runs a call on another's goroutine, which it must not end.
-func (j *job) protect(fn func() error) (err error) {
-	defer func() {
-		if j.panicked = recover(); j.panicked != nil {
-			err = errPanicked
-		}
-	}()
-	return fn()
-}
-
-var errPanicked = errors.New("outbox: panic")

@@ -94,3 +94,21 @@ func (db *DB) widen(by int) {
 // maxConnections bounds the pool of a database that Open opened. One
 // connection writes at a time; the others read.
 const maxConnections = 8
+
+// run runs a call in a transaction whose write lock is held. That may be
+// committed if there is no error.
+func (db *DB) run(ctx context.Context, tx Tx, call *Call, can Abilities) error {
+	now, err := db.config.Now()
+	if err != nil {
+		return err
+	}
+	if err := Run(ctx, tx, call.Plan(now, can)...); err != nil {
+		return err
+	}
+	if call.Then != nil {
+		if err := call.Then(ctx, tx, now); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}

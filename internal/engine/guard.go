@@ -157,13 +157,6 @@ func (c *guardedConn) Close() (err error) {
 	return c.Conn.Close()
 }
 
-// contextStmt is a statement as drivers have them today.
-type contextStmt interface {
-	driver.Stmt
-	driver.StmtExecContext
-	driver.StmtQueryContext
-}
-
 type guardedStmt struct {
 	contextStmt
 	conn *guardedConn

@@ -2,7 +2,9 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -131,4 +133,48 @@ func (j *job) wait() bool {
 	case <-timer.C:
 		return false
 	}
+}
+
+// protect runs a call on another's goroutine, which it must not end.
+func (j *job) protect(fn func() error) (err error) {
+	defer func() {
+		if j.panicked = recover(); j.panicked != nil {
+			err = errPanicked
+		}
+	}()
+	return fn()
+}
+
+var errPanicked = errors.New("outbox: panic")
+
+// Limits of what shares a commit, since a call cannot leave once it does.
+const (
+	mostWeight = 1000
+	Unbounded  = mostWeight + 1 // the weight of a call that may touch any number of rows
+)
+
+// gather takes those along who wait in the line.
+func (l *line) gather(weight int) []*job {
+	if l.crowded {
+		// Those whose calls the last turn ran are about to come back with
+		// others: let them join this one rather than the next.
+		runtime.Gosched()
+	}
+	joined := l.join(weight)
+	for _, other := range joined {
+		other.err = ErrRolledBack // until it is known to be stored
+	}
+	return joined
+}
+
+// joinable returns the calls of the first jobs that can be joined.
+func joinable(group []*job) []*Call {
+	var calls []*Call
+	for _, j := range group {
+		if j.call.Kind == nil || j.call.Kind != group[0].call.Kind || j.ctx.Err() != nil {
+			break
+		}
+		calls = append(calls, j.call)
+	}
+	return calls
 }

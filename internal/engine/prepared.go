@@ -16,6 +16,13 @@ type prepared struct {
 	age  []string // the texts of kept, oldest first
 }
 
+// contextStmt is a statement as drivers have them today.
+type contextStmt interface {
+	driver.Stmt
+	driver.StmtExecContext
+	driver.StmtQueryContext
+}
+
 // keptStmt is a kept statement. While rows of it are open it cannot run again.
 type keptStmt struct {
 	contextStmt

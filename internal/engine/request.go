@@ -2,13 +2,49 @@ package engine
 
 import (
 	"cmp"
-	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 
 	"example.com/outbox/sqlbatch"
 )
+
+// errApart is for calls that failed together and are to be sent one by one.
+var errApart = errors.New("outbox: to be sent apart")
+
+// unit is a call of a request: that of a job, or that of several which were
+// joined.
+type unit struct {
+	call       *Call
+	jobs       []*job
+	statements []Statement
+	now        string
+	concluded  bool // there is nothing left to do
+	apart      bool // its jobs failed together, and are to be run one by one
+}
+
+// unitsOf joins the calls of jobs that can be joined.
+func unitsOf(group []*job) (units []*unit) {
+	for len(group) > 0 {
+		calls := joinable(group)
+		u := &unit{call: group[0].call, jobs: group[:max(len(calls), 1)]}
+		if len(calls) > 1 {
+			u.call = calls[0].Join(calls)
+		}
+		units = append(units, u)
+		group = group[len(u.jobs):]
+	}
+	return units
+}
+
+// fail gives all jobs of a unit an outcome.
+func (u *unit) fail(err error) {
+	for _, j := range u.jobs {
+		j.err = err
+	}
+}
+
+// protect runs what is a job's own, which must not end the goroutine of another.
+func (u *unit) protect(fn func() error) error { return u.jobs[0].protect(fn) }
 
 // request is a batch that runs units in a transaction of its own:
 //
@@ -240,66 +276,4 @@ func (u *unit) tooLarge() bool {
 		}
 	}
 	return size > mostBytes || len(statements) > mostStatements
-}
-
-// batchRow is a row of a batch's result.
-type batchRow []driver.Value
-
-// Scan copies the values as database/sql would, for the types that are asked for
-// here.
-func (r batchRow) Scan(dest ...any) error {
-	if len(dest) != len(r) {
-		return fmt.Errorf("%d values for %d destinations", len(r), len(dest))
-	}
-	for i, to := range dest {
-		if !assign(to, r[i]) {
-			return fmt.Errorf("value %d is a %T, wanted for a %T", i, r[i], to)
-		}
-	}
-	return nil
-}
-
-func assign(to any, value driver.Value) bool {
-	switch to := to.(type) {
-	case *any:
-		*to = value
-		return true
-	case *int64:
-		n, ok := value.(int64)
-		*to = n
-		return ok
-	case *int:
-		n, ok := value.(int64)
-		*to = int(n)
-		return ok
-	case *bool:
-		n, ok := value.(int64)
-		*to = n != 0
-		return ok
-	case *[]byte:
-		bytes, ok := bytesOf(value)
-		*to = bytes
-		return ok
-	case *sql.RawBytes:
-		bytes, ok := bytesOf(value)
-		*to = bytes
-		return ok
-	case *string:
-		bytes, ok := bytesOf(value)
-		*to = string(bytes)
-		return ok
-	}
-	return false
-}
-
-func bytesOf(value driver.Value) ([]byte, bool) {
-	switch value := value.(type) {
-	case nil:
-		return nil, true
-	case []byte:
-		return value, true
-	case string:
-		return []byte(value), true
-	}
-	return nil, false
 }

@@ -121,17 +121,6 @@ func (db *DB) WriteIn(ctx context.Context, tx Tx, call *Call) error {
 	return db.explainIn(ctx, call.Op, err)
 }
 
-// oneAtATime returns what the database is known to do in a transaction that was
-// begun elsewhere, without a look at it.
-func (db *DB) oneAtATime() Abilities {
-	can := unknown
-	if known := db.known.Load(); known != nil {
-		can = db.withKeeps(*known)
-	}
-	can.Batch = false
-	return can
-}
-
 // explainIn is explain for a transaction of the program's, whose connection it
 // may have given back itself.
 func (db *DB) explainIn(ctx context.Context, op string, err error) error {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"runtime"
 )
 
 // Goroutines that write at once share commits: while one commits, the calls of
@@ -40,12 +39,6 @@ func (db *DB) Write(ctx context.Context, call *Call) error {
 	return db.explain(ctx, call.Op, j.err)
 }
 
-// Limits of what shares a commit, since a call cannot leave once it does.
-const (
-	mostWeight = 1000
-	Unbounded  = mostWeight + 1 // the weight of a call that may touch any number of rows
-)
-
 // lead runs a job whose turn it is, and those that it takes along.
 func (db *DB) lead(j *job, can Abilities) {
 	defer db.line.pass()
@@ -58,7 +51,7 @@ func (db *DB) lead(j *job, can Abilities) {
 	var outcomes []error
 	err := db.transaction(j.ctx, can, immediate, func(s *session) (err error) {
 		if can.Share {
-			group = append(group, db.gather(mostWeight-j.call.Weight)...)
+			group = append(group, db.line.gather(mostWeight-j.call.Weight)...)
 		}
 		if len(group) == 1 {
 			return s.do(func() error { return db.run(j.ctx, s.conn, j.call, can) })
@@ -87,20 +80,6 @@ func (db *DB) lead(j *job, can Abilities) {
 			j.err = j.protect(func() error { return db.runAlone(j, can) })
 		}
 	}
-}
-
-// gather takes those along who wait in the line.
-func (db *DB) gather(weight int) []*job {
-	if db.line.crowded {
-		// Those whose calls the last turn ran are about to come back with
-		// others: let them join this one rather than the next.
-		runtime.Gosched()
-	}
-	joined := db.line.join(weight)
-	for _, other := range joined {
-		other.err = ErrRolledBack // until it is known to be stored
-	}
-	return joined
 }
 
 func (db *DB) runAlone(j *job, can Abilities) error {
@@ -160,16 +139,4 @@ func (db *DB) runJoined(s *session, group []*job, can Abilities) (int, error) {
 		return 0, nil
 	}
 	return len(calls), nil
-}
-
-// joinable returns the calls of the first jobs that can be joined.
-func joinable(group []*job) []*Call {
-	var calls []*Call
-	for _, j := range group {
-		if j.call.Kind == nil || j.call.Kind != group[0].call.Kind || j.ctx.Err() != nil {
-			break
-		}
-		calls = append(calls, j.call)
-	}
-	return calls
 }

@@ -1,0 +1,93 @@
+package outbox
+
+import (
+	"context"
+	"iter"
+	"math"
+	"strings"
+
+	"example.com/outbox/internal/engine"
+)
+
+// List returns the rows that filter matches, ordered by ID, with their
+// payloads. To page, ask for the rows after the last one seen. Dead letters are
+// found through an index; any other filter walks the table from After on until
+// Limit rows match. A row that cannot be decoded is shown as by Get. A negative
+// limit, an unknown status or a namespace that cannot be is an ErrInvalid.
+func (s *Store) List(ctx context.Context, filter Filter) ([]Row, error) {
+	if err := checkFilter(filter); err != nil {
+		return nil, err
+	}
+	text, args := listQuery(filter)
+	found, err := engine.Read(ctx, s.db, "list", func(tx engine.Tx) ([]storedRow, error) {
+		return queryRows(ctx, tx, text, args...)
+	})
+	return readableRows(found), err
+}
+
+// Rows yields the rows that filter matches as List would return them, a page of
+// a few at a time, so that any number can be walked; Filter.Limit bounds how many.
+// Rows that are staged meanwhile are among them, and one that changes is as it was
+// when its page was read. An error ends it, and comes with no row.
+func (s *Store) Rows(ctx context.Context, filter Filter) iter.Seq2[Row, error] {
+	const page = 100
+	return func(yield func(Row, error) bool) {
+		left := filter.Limit
+		for {
+			filter.Limit = page
+			if left > 0 {
+				filter.Limit = min(left, page)
+			} else if left < 0 {
+				filter.Limit = left // for List to refuse
+			}
+			rows, err := s.List(ctx, filter)
+			if err != nil {
+				yield(Row{}, err)
+				return
+			}
+			for _, row := range rows {
+				if !yield(row, nil) {
+					return
+				}
+				filter.After = row.ID
+			}
+			if left -= len(rows); len(rows) < filter.Limit || left == 0 {
+				return
+			}
+		}
+	}
+}
+
+// listQuery walks an index of ids, so that no page is sorted.
+func listQuery(filter Filter) (text string, args []any) {
+	var query strings.Builder
+	query.WriteString(`SELECT ` + selectedRow + ` FROM main.outbox `)
+	if filter.Status == Failed {
+		query.WriteString(`INDEXED BY outbox_failed WHERE status = 'failed' AND id > ?`)
+	} else {
+		query.WriteString(`NOT INDEXED WHERE id > ?`)
+	}
+	if filter.After != 0 {
+		args = append(args, filter.After)
+	} else {
+		args = append(args, int64(math.MinInt64))
+	}
+	if filter.Status != "" && filter.Status != Failed {
+		query.WriteString(` AND status = ?`)
+		args = append(args, string(filter.Status))
+	}
+	if filter.Namespace != "" {
+		query.WriteString(` AND namespace = ?`)
+		args = append(args, filter.Namespace)
+	}
+	if filter.WorkflowID.Valid {
+		query.WriteString(` AND workflow_id = ?`)
+		args = append(args, filter.WorkflowID.UUID.String())
+	}
+	query.WriteString(` ORDER BY id`)
+	if filter.Limit > 0 {
+		query.WriteString(` LIMIT ?`)
+		args = append(args, filter.Limit)
+	}
+	return query.String(), args
+}
