@@ -25,8 +25,7 @@ import (
 // ordinal beyond 2^63-1, its status unknown, its ClaimedAt set without status
 // Claimed, or an instant outside the years 0000 to 9999. It returns ErrTooLarge
 // for a payload of more than about a gigabyte (on a server: 4.99 MB), or texts
-// of more than 512 KiB in one row. Its other errors are those of the database,
-// see the package documentation.
+// of more than 512 KiB in one row. Its other errors are those of the database.
 //
 // If the process dies, all rows of the call are stored or none.
 func (s *Store) Append(ctx context.Context, rows ...Row) (duplicates []string, err error) {
@@ -34,7 +33,8 @@ func (s *Store) Append(ctx context.Context, rows ...Row) (duplicates []string, e
 }
 
 // AppendTx is Append within the caller's transaction: the rows are staged when
-// that commits. If it fails, the transaction is as it was before the call.
+// that commits. If it fails, with the errors of Append, the transaction is as it
+// was before the call.
 func (s *Store) AppendTx(ctx context.Context, tx Tx, rows ...Row) (duplicates []string, err error) {
 	return s.append(ctx, inside(tx), rows)
 }

@@ -15,7 +15,8 @@ import (
 // and returns them ordered by VisibleAfter, then DispatchKey. Each is Claimed
 // now, with ClaimedAt set to the present and its Fence grown by one. If no row is
 // due it returns none and has written nothing.
-// Limit 0 does nothing; a negative one is an ErrInvalid.
+// Limit 0 does nothing; a negative one is an ErrInvalid. The other errors are those
+// of the database.
 //
 // A due row that cannot be decoded is not returned: it becomes a dead letter,
 // with the reason as its last error, and is logged.
@@ -38,13 +39,15 @@ func (s *Store) ClaimExcluding(ctx context.Context, limit int, held ...uuid.UUID
 	})
 }
 
-// ClaimScoped is Claim for the rows that scope admits.
+// ClaimScoped is Claim for the rows that scope admits. A text of the scope that no
+// row can have is an ErrInvalid.
 func (s *Store) ClaimScoped(ctx context.Context, scope Scope, limit int) ([]Row, error) {
 	return s.ClaimScopedExcluding(ctx, scope, limit)
 }
 
 // ClaimScopedExcluding is Claim for the rows that scope admits but those of
-// held workflows, which are passed over as in ClaimExcluding.
+// held workflows, which are passed over as in ClaimExcluding. A text of the scope
+// that no row can have is an ErrInvalid.
 func (s *Store) ClaimScopedExcluding(ctx context.Context, scope Scope, limit int, held ...uuid.UUID) ([]Row, error) {
 	for _, text := range []struct{ field, value string }{
 		{"Namespace", scope.Namespace}, {"TaskQueue", scope.TaskQueue}, {"Node", scope.Node},

@@ -28,7 +28,7 @@ type column struct {
 
 	null    bool // it may be NULL
 	free    bool // it may hold any text
-	checked bool // it cannot be a blob, since a CHECK of schema.sql forbids that, or may be one
+	checked bool // a CHECK of schema.sql keeps blobs out, or one in it does no harm
 }
 
 // age tells since when a table has a column.

@@ -59,8 +59,8 @@ var (
 	// The call has stored nothing.
 	ErrCorrupt error = engine.ErrCorrupt
 
-	// ErrReferenced is returned by Purge for rows that it had to keep because a
-	// foreign key of another table refers to them. [ReferencedError] has the keys.
+	// ErrReferenced is returned by Purge for rows that it kept because a foreign
+	// key of another table refers to them. [ReferencedError] has the keys.
 	ErrReferenced error = engine.NewFault("outbox: another table refers to the row")
 
 	// ErrClosed is returned after Close by every call that needs the database,
@@ -74,7 +74,7 @@ var (
 
 	// ErrForeignTable is returned by Open and Migrate when the database has a
 	// table, view or index named as one of the store's but of another shape, or
-	// a legacy table that cannot be migrated, as the text says.
+	// a legacy table that cannot be migrated; the text says which and why.
 	// Nothing was changed.
 	ErrForeignTable error = engine.NewFault("outbox: table belongs to somebody else")
 

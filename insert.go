@@ -106,8 +106,8 @@ func statementBatches(rows []stagedRow) (batches [][]stagedRow) {
 }
 
 // insertPayloads returns the statement that stores the large payloads of the
-// rows that the INSERT just before has inserted, if there are any. What is left of
-// a row that was replaced behind the triggers' back is overwritten.
+// rows that the INSERT just before has inserted, if there are any. A payload that a
+// row left behind when it was replaced without its triggers running is overwritten.
 func insertPayloads(rows []stagedRow, fresh freshRows) []engine.Statement {
 	var statement strings.Builder
 	var args []any

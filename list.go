@@ -13,7 +13,8 @@ import (
 // payloads. To page, ask for the rows after the last one seen. Dead letters are
 // found through an index; any other filter walks the table from After on until
 // Limit rows match. A row that cannot be decoded is shown as by Get. A negative
-// limit, an unknown status or a namespace that cannot be is an ErrInvalid.
+// limit, an unknown status or a namespace that no row can have is an ErrInvalid;
+// the other errors are those of the database.
 func (s *Store) List(ctx context.Context, filter Filter) ([]Row, error) {
 	if err := checkFilter(filter); err != nil {
 		return nil, err
@@ -25,10 +26,10 @@ func (s *Store) List(ctx context.Context, filter Filter) ([]Row, error) {
 	return readableRows(found), err
 }
 
-// Rows yields the rows that filter matches as List would return them, a page of
-// a few at a time, so that any number can be walked; Filter.Limit bounds how many.
-// Rows that are staged meanwhile are among them, and one that changes is as it was
-// when its page was read. An error ends it, and comes with no row.
+// Rows yields the rows that List would return, reading a page at a time, so that
+// any number can be walked; Filter.Limit bounds how many. Rows staged during the
+// walk are among them, and a row is as it was when its page was read. An error, of
+// those that List returns, ends the walk and comes with no row.
 func (s *Store) Rows(ctx context.Context, filter Filter) iter.Seq2[Row, error] {
 	const page = 100
 	return func(yield func(Row, error) bool) {

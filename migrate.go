@@ -17,13 +17,13 @@ import (
 // missing or NULL, and with payloads in JSON envelopes. Its live rows that could
 // never be claimed, because their status, an instant or a required column is
 // none, become dead letters with the reason as their last error; its settled rows
-// are finished now. Views, indexes and triggers of the host are kept. It is
+// are finished now. Your views, indexes and triggers on it are kept. It is
 // refused if it has other columns, a key more than once, or a foreign key to it
 // that names no column.
 //
 // It returns ErrForeignTable or ErrNewerSchema, with nothing changed, if the
-// database is not the store's to use. If the process dies, the database is
-// migrated or as it was.
+// database is not the store's to use; its other errors are those of the database.
+// If the process dies, the database is migrated or as it was.
 func (s *Store) Migrate(ctx context.Context) error {
 	have, err := engine.Look(ctx, s.db, "migrate", func(tx engine.Tx) (schemaState, error) {
 		return inspect(ctx, tx)
@@ -49,7 +49,7 @@ func (s *Store) Migrate(ctx context.Context) error {
 
 // rebuild turns a legacy table into the present one. A primary key cannot be
 // added to a table, so its rows are copied aside, the table is dropped and made
-// anew: a renamed table would drag the host's views along with it.
+// again: a renamed table would drag the program's views along with it.
 func rebuild(ctx context.Context, tx engine.Tx, now string) error {
 	if err := refuseUnsuitable(ctx, tx); err != nil {
 		return err
@@ -95,7 +95,7 @@ func rebuild(ctx context.Context, tx engine.Tx, now string) error {
 	return err
 }
 
-// refuseUnsuitable refuses a legacy table that cannot be made anew: with keys
+// refuseUnsuitable refuses a legacy table that cannot be rebuilt: with keys
 // stored twice, or with a foreign key to it that names no column and would come
 // to mean another.
 func refuseUnsuitable(ctx context.Context, tx engine.Tx) error {
@@ -119,7 +119,7 @@ WHERE child.type = 'table' AND lower(key."table") = 'outbox' AND key."to" IS NUL
 }
 
 // uniqueIndexes returns statements that make the unique constraints of an old
-// table anew, but for that of the key, as indexes. Foreign keys of the host may
+// table again, but for that of the key, as indexes. Foreign keys of the program may
 // rest on them.
 func uniqueIndexes(ctx context.Context, tx engine.Tx) ([]string, error) {
 	lists, err := engine.Texts(ctx, tx, `SELECT CAST((SELECT group_concat(name, ', ') FROM pragma_index_info(list.name)) AS BLOB)
@@ -133,7 +133,7 @@ FROM pragma_index_list('outbox') AS list WHERE list.origin IN ('u', 'pk') ORDER 
 	return statements, err
 }
 
-// hostObjects returns the statements that made the host's indexes and triggers
+// hostObjects returns the statements that made the program's indexes and triggers
 // on the table, which go with it. Indexes of constraints have none.
 func hostObjects(ctx context.Context, tx engine.Tx) ([]string, error) {
 	names := make([]string, 0, 8)

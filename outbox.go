@@ -43,14 +43,14 @@ type Options struct {
 	Logger *slog.Logger
 
 	// BusyTimeout is how long a call waits for others that keep the database
-	// locked (other processes, or the host's own transactions) before it
+	// locked (other processes, or the program's own transactions) before it
 	// returns ErrBusy. Waiting for goroutines of this Store is bounded by the
 	// context alone. A server's own wait comes on top. Zero: 10 seconds.
 	// Negative: no wait.
 	BusyTimeout time.Duration
 
 	// Synchronous is what a file database opened by Open promises after a
-	// power loss; New leaves it to the host. Zero: Full.
+	// power loss; New leaves it to the program. Zero: Full.
 	Synchronous Synchronous
 }
 
@@ -66,12 +66,13 @@ const (
 
 const defaultBusyTimeout = 10 * time.Second
 
-// New returns a Store over the program's own database, whose settings, schema and
-// closing stay the program's: it does no I/O, and expects the tables that Migrate
-// or the statements of Schema have made. The driver's own busy timeout, if the
-// program set one, delays ErrBusy but not the end of a context, except in a …Tx
-// method on a transaction or connection of the program's. A panic of the driver
-// reaches the caller; one inside a query also costs the pool a connection.
+// New returns a Store over your own database. Its settings, its schema and closing
+// it stay yours: New does no I/O, and expects the tables that Migrate or the
+// statements of Schema have made. The first call looks at a connection to find out
+// what the database can do, so that on a local one goroutines share commits. A busy
+// timeout that you set in the driver delays ErrBusy but not the end of a context,
+// except in a …Tx method on your own transaction or connection. A panic of the
+// driver reaches the caller; one inside a query also costs the pool a connection.
 func New(db *sql.DB, opts *Options) *Store {
 	s, config := newStore(opts)
 	s.db = engine.Over(db, config)
@@ -113,9 +114,9 @@ func (s *Store) instant() (string, error) {
 	return now, nil
 }
 
-// Close makes every later call return ErrClosed, and closes the database if
-// Open opened it: an in-memory one is gone then. Calls under way end as they
-// would have. Closing again does nothing.
+// Close makes every later call return ErrClosed, and closes the database if Open
+// opened it: an in-memory one is gone then. Calls under way end as they would
+// have. Its error is the driver's. Closing again does nothing.
 func (s *Store) Close() error { return s.db.Close() }
 
 // place is where a writing call runs: in a transaction of its own, or inside one
@@ -164,8 +165,8 @@ func (s *Store) wake() {
 	}
 }
 
-// wakeAfter is wake for a transaction of the caller's: that of an Update tells
-// when it is committed.
+// wakeAfter is wake for the caller's transaction. That of an Update tells when it
+// is committed; of any other this is not known, so it wakes now.
 func (s *Store) wakeAfter(tx Tx) {
 	if tx, ok := tx.(*engine.UpdateTx); ok {
 		tx.OnCommit(s.wake)

@@ -12,14 +12,15 @@ import (
 )
 
 // Get returns the row of a key with its payload, or ErrNotFound. Of a row that
-// cannot be decoded it returns what can be, with the reason as its LastError.
+// cannot be decoded it returns what can be, with the reason as its LastError. The
+// other errors are those of the database.
 func (s *Store) Get(ctx context.Context, dispatchKey string) (Row, error) {
 	row, err := s.get(ctx, "get", `SELECT `+selectedRow+fromKey, dispatchKey)
 	return row.readable(), err
 }
 
 // State returns the changing part of a row without its payload, or ErrNotFound.
-// What cannot be decoded of it is zero.
+// What cannot be decoded of it is zero. The other errors are those of the database.
 func (s *Store) State(ctx context.Context, dispatchKey string) (RowState, error) {
 	row, err := s.get(ctx, "state", `SELECT `+bareRow+fromKey, dispatchKey)
 	return RowState{Status: row.Status, Attempt: row.Attempt, VisibleAfter: row.VisibleAfter}, err
@@ -44,7 +45,8 @@ func (s *Store) get(ctx context.Context, op, text, dispatchKey string) (storedRo
 }
 
 // CountInFlight returns how many rows of a namespace are pending or claimed: 0
-// if there are none. A namespace that no row can have is an ErrInvalid.
+// if there are none. A namespace that no row can have is an ErrInvalid; the other
+// errors are those of the database.
 func (s *Store) CountInFlight(ctx context.Context, namespace string) (int64, error) {
 	if err := checkText("namespace", namespace); err != nil {
 		return 0, err
@@ -53,7 +55,8 @@ func (s *Store) CountInFlight(ctx context.Context, namespace string) (int64, err
 }
 
 // CountClaimed returns how many rows of a namespace are claimed: 0 if there are
-// none. A namespace that no row can have is an ErrInvalid.
+// none. A namespace that no row can have is an ErrInvalid; the other errors are
+// those of the database.
 func (s *Store) CountClaimed(ctx context.Context, namespace string) (int64, error) {
 	if err := checkText("namespace", namespace); err != nil {
 		return 0, err
@@ -79,7 +82,8 @@ func (s *Store) count(ctx context.Context, op, text, namespace string) (int64, e
 
 // CountClaimedByNamespace returns how many rows of each given namespace are
 // claimed, in one query. Every name given is in the map; without names the map
-// is empty. A name that no row can have is an ErrInvalid.
+// is empty. A name that no row can have is an ErrInvalid; the other errors are
+// those of the database.
 func (s *Store) CountClaimedByNamespace(ctx context.Context, namespaces ...string) (map[string]int64, error) {
 	for _, namespace := range namespaces {
 		if err := checkText("namespace", namespace); err != nil {
@@ -107,7 +111,8 @@ func (s *Store) CountClaimedByNamespace(ctx context.Context, namespaces ...strin
 // PendingRoutes returns the routes that have at least one row to be claimed
 // now, sorted by namespace, task queue and node; nil if there is none. Whether a
 // workflow is held is not looked at. On an embedded replica it reads the local
-// file, which a claim that finds nothing brings up to date.
+// file, which a claim that finds nothing brings up to date. Its errors are those of
+// the database.
 func (s *Store) PendingRoutes(ctx context.Context) ([]Scope, error) {
 	packed, err := engine.Read(ctx, s.db, "pending routes", func(tx engine.Tx) ([]string, error) {
 		now, err := s.instant()
@@ -121,7 +126,7 @@ func (s *Store) PendingRoutes(ctx context.Context) ([]Scope, error) {
 	}
 	var routes []Scope
 	for _, text := range packed {
-		// A route that no Scope can name is for an unscoped claim to bury.
+		// No Scope can name another. An unscoped claim makes its rows dead letters.
 		if fields := strings.Split(text, "\x00"); len(fields) == 3 && utf8.ValidString(text) {
 			routes = append(routes, Scope{Namespace: fields[0], TaskQueue: fields[1], Node: fields[2]})
 		}
@@ -153,7 +158,7 @@ WHERE visible_after <= ?1 AND typeof(namespace) = 'text' AND typeof(task_queue) 
 )
 
 // UnsettledWorkflows returns the workflows that have at least one live row,
-// sorted; nil if there is none.
+// sorted; nil if there is none. Its errors are those of the database.
 func (s *Store) UnsettledWorkflows(ctx context.Context) ([]uuid.UUID, error) {
 	texts, err := engine.Read(ctx, s.db, "unsettled workflows", func(tx engine.Tx) ([]string, error) {
 		return engine.Texts(ctx, tx, unsettledWorkflows)
@@ -163,7 +168,7 @@ func (s *Store) UnsettledWorkflows(ctx context.Context) ([]uuid.UUID, error) {
 	}
 	var workflows []uuid.UUID
 	for _, text := range texts {
-		// A row with another text is undecodable; its claim buries it.
+		// A row with another text becomes a dead letter when it is claimed.
 		if id, err := decodeUUID(text); err == nil {
 			workflows = append(workflows, id)
 		}
@@ -185,7 +190,7 @@ SELECT CAST(id AS BLOB) FROM owner WHERE typeof(id) = 'text'`
 )
 
 // NextVisible returns when the earliest pending row falls due, which may be in
-// the past. ok is false if no row is pending.
+// the past. ok is false if no row is pending. Its errors are those of the database.
 func (s *Store) NextVisible(ctx context.Context) (at time.Time, ok bool, err error) {
 	return s.nextVisible(ctx, "")
 }
@@ -193,7 +198,9 @@ func (s *Store) NextVisible(ctx context.Context) (at time.Time, ok bool, err err
 // NextVisibleAfter returns when the next pending row falls due after an instant:
 // how long a loop may sleep that has just claimed all it could. Rows that were
 // due before and are still pending, because their workflows are held or their
-// routes are another's, do not hide those to come. ok is false if there is none.
+// routes are another's, do not hide those to come. ok is false if there is none. An
+// instant outside the years 0000 to 9999 is an ErrInvalid; the other errors are
+// those of the database.
 func (s *Store) NextVisibleAfter(ctx context.Context, after time.Time) (at time.Time, ok bool, err error) {
 	text, err := requireInstant("after", after)
 	if err != nil {

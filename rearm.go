@@ -14,9 +14,11 @@ import (
 // that claims handed out before are lost, and everything else is kept. Of the
 // same key twice in one call the first row counts.
 //
-// Input is checked as by Append, with the same errors. If the process dies, all
-// rows are rearmed or none; rearming them again is harmless, but loses the claims
-// made in between.
+// It returns an InvalidError or ErrTooLarge for rows that Append would refuse; the
+// other errors are those of the database.
+//
+// If the process dies, all rows are rearmed or none; rearming them again is
+// harmless, but loses the claims made in between.
 func (s *Store) Rearm(ctx context.Context, rows ...Row) error {
 	return s.rearm(ctx, alone, rows)
 }

@@ -59,7 +59,7 @@ type Row struct {
 }
 
 // LogValue is what a log shows of a row: what tells it from others and where it
-// stands, but nothing of its payload, which may be secret, save how long it is.
+// stands. Of its payload, which may be secret, it shows only the length.
 func (r Row) LogValue() slog.Value {
 	attrs := []slog.Attr{
 		slog.Int64("id", r.ID), slog.String("dispatch_key", r.DispatchKey), slog.String("activity_type", r.ActivityType),

@@ -17,8 +17,8 @@ var schema string
 const schemaVersion = 1
 
 // Schema returns the statements that Migrate runs on an empty database, for
-// hosts that run their own migrations. Each may be run again. They are parted
-// by a semicolon and an empty line.
+// programs that run their own migrations. Each may be run again. They are
+// separated by a semicolon and an empty line.
 func Schema() string { return schema }
 
 // schemaStatements returns the statements of schema.sql one by one: a driver

@@ -52,7 +52,7 @@ CREATE TABLE IF NOT EXISTS outbox_payload (
     data BLOB NOT NULL
 );
 
--- One row: the version of this schema. PRAGMA user_version is the host's.
+-- One row: the version of this schema. PRAGMA user_version is the program's.
 CREATE TABLE IF NOT EXISTS outbox_schema (version INTEGER NOT NULL);
 
 INSERT INTO outbox_schema (version) SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM outbox_schema);

@@ -12,8 +12,9 @@ import (
 
 // ListStale returns up to limit rows that were claimed, or last extended,
 // strictly before olderThan, ordered by ClaimedAt, then DispatchKey. A claimed
-// row without ClaimedAt is never stale. Limit 0 returns none; a negative one
-// is an ErrInvalid. On an embedded replica it may lag.
+// row without ClaimedAt is never stale. Limit 0 returns none. A negative one, or
+// an instant outside the years 0000 to 9999, is an ErrInvalid; the other errors
+// are those of the database. On an embedded replica it may lag.
 func (s *Store) ListStale(ctx context.Context, olderThan time.Time, limit int) ([]Row, error) {
 	if err := checkLimit(limit); err != nil {
 		return nil, err
@@ -32,7 +33,9 @@ func (s *Store) ListStale(ctx context.Context, olderThan time.Time, limit int) (
 // RearmStale makes up to limit rows that ListStale would return pending again,
 // with the given visibleAfter (zero: now), and returns them as they are then,
 // in ListStale's order. Attempt and Fence are kept: the lost claimer may still
-// settle its row until another claims it.
+// settle its row until another claims it. Limit 0 does nothing. A negative one, or
+// an instant outside the years 0000 to 9999, is an ErrInvalid; the other errors
+// are those of the database.
 //
 // If the process dies, all of the rows are rearmed or none.
 func (s *Store) RearmStale(ctx context.Context, olderThan, visibleAfter time.Time, limit int) ([]Row, error) {

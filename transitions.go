@@ -15,7 +15,7 @@ import (
 // ClaimLostError after the others of the call were stored, while one that this
 // very claim has completed before is a success. Without refs it does nothing. A
 // key that no row can have is an ErrInvalid; the other errors are those of the
-// database, see the package documentation.
+// database.
 //
 // If the process dies, all of the call is stored or nothing; calling again is
 // safe.
@@ -33,8 +33,11 @@ func (s *Store) CompleteTx(ctx context.Context, tx Tx, refs ...Ref) error {
 // Retry makes a live row pending again, not to be claimed before visibleAfter
 // (zero: now), with the given attempt and the text of cause as its last error:
 // valid UTF-8 without NULs, at most 8 KiB. Repeated with the same fence it
-// applies again. A visibleAfter outside the years 0000 to 9999 is an ErrInvalid;
-// otherwise errors, and what holds if the process dies, are as for Complete.
+// applies again. A key that no row can have, or a visibleAfter outside the years
+// 0000 to 9999, is an ErrInvalid; a fenced ref that has lost its row is a
+// ClaimLostError; the other errors are those of the database.
+//
+// If the process dies, the row is pending or as it was; calling again is safe.
 func (s *Store) Retry(ctx context.Context, ref Ref, attempt uint32, visibleAfter time.Time, cause error) error {
 	return s.retry(ctx, alone, ref, attempt, visibleAfter, cause)
 }
@@ -54,8 +57,11 @@ func (s *Store) retry(ctx context.Context, at place, ref Ref, attempt uint32, vi
 }
 
 // Fail settles a live row as Failed, a dead letter, with the text of cause as
-// its last error: valid UTF-8 without NULs, at most 8 KiB. Errors, and what holds
-// if the process dies, are as for Complete.
+// its last error: valid UTF-8 without NULs, at most 8 KiB. A key that no row can
+// have is an ErrInvalid; a fenced ref that has lost its row is a ClaimLostError;
+// the other errors are those of the database.
+//
+// If the process dies, the row is failed or as it was; calling again is safe.
 func (s *Store) Fail(ctx context.Context, ref Ref, cause error) error {
 	return s.settle(ctx, alone, &transition{change: fail, refs: []Ref{ref}, args: []any{errorText(cause)}})
 }
@@ -66,8 +72,13 @@ func (s *Store) FailTx(ctx context.Context, tx Tx, ref Ref, cause error) error {
 	return s.settle(ctx, inside(tx), &transition{change: fail, refs: []Ref{ref}, args: []any{errorText(cause)}})
 }
 
-// Cancel settles rows as Cancelled. Errors, and what holds if the process dies,
-// are as for Complete.
+// Cancel settles rows as Cancelled. Without refs it does nothing. A key that no row
+// can have is an ErrInvalid; fenced refs that have lost their rows are named in a
+// ClaimLostError, after the others were stored; the other errors are those of the
+// database.
+//
+// If the process dies, all of the call is stored or nothing; calling again is
+// safe.
 func (s *Store) Cancel(ctx context.Context, refs ...Ref) error {
 	return s.settle(ctx, alone, &transition{change: cancel, refs: refs})
 }
@@ -81,9 +92,9 @@ func (s *Store) CancelTx(ctx context.Context, tx Tx, refs ...Ref) error {
 
 // Extend sets ClaimedAt of rows that are claimed to now: the heartbeat of a
 // long job. A fenced ref whose row is no longer claimed with that fence is lost
-// (ClaimLostError, after the others were extended), also one that RearmStale
-// took back, although that can still be completed. The other errors are those of
-// Complete.
+// (ClaimLostError, after the others were extended), also one that RearmStale took
+// back, although that can still be completed. A key that no row can have is an
+// ErrInvalid; the other errors are those of the database.
 func (s *Store) Extend(ctx context.Context, refs ...Ref) error {
 	return s.settle(ctx, alone, &transition{change: extend, refs: refs})
 }

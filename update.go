@@ -8,20 +8,20 @@ import (
 
 // Update runs fn in one IMMEDIATE transaction, for the caller's own statements
 // and those of the …Tx methods alike, and commits it if fn returns nil. If fn
-// returns an error, panics or ends its goroutine, or ctx ends before the
-// COMMIT, nothing is stored; fn's error and panic reach the caller unchanged,
-// but for an error of the database that has a meaning, such as ErrBusy or
-// ErrUnavailable, and is wrapped in that.
+// returns an error, panics or ends its goroutine, or ctx ends before the COMMIT,
+// nothing is stored. fn's panic reaches the caller, and so does its error: as it
+// is, or wrapped in the error of this package that it means, such as ErrBusy or
+// ErrUnavailable. The other errors are those of the database.
 //
 // Nothing is stored either if a statement ended the transaction (ON CONFLICT
-// ROLLBACK, RAISE(ROLLBACK), a server's time limit), even if fn ignored its
-// error: what fn sends after that is refused, for outside the transaction it
-// would be stored at once. To be sure of it, tx asks the connection before every
-// statement after the first that failed or the first query, and those of the …Tx
-// methods may be queries; on a server that costs a request each over go-libsql,
-// and none over package hrana. Statements that begin or end a transaction are
-// refused, while SAVEPOINT, ROLLBACK TO and RELEASE work. Rows that fn leaves
-// open are closed.
+// ROLLBACK, RAISE(ROLLBACK), a server's time limit), even if fn ignored its error:
+// Update returns ErrRolledBack, and so does whatever fn sends after it, which would
+// be stored at once outside the transaction. To be sure, tx asks the connection
+// before every statement after the first that failed or the first query (those of
+// the …Tx methods may be queries); over go-libsql that costs a request each on a
+// server, over package hrana none. Statements that begin or end a transaction are
+// refused with an InvalidError; SAVEPOINT, ROLLBACK TO and RELEASE work. Rows that
+// fn leaves open are closed.
 //
 // fn must use tx only until it returns, and must not call methods without a Tx.
 // With the context it is given they return ErrInUpdate; with another they wait

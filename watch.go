@@ -30,16 +30,16 @@ func (s *Store) Subscribe() (wake <-chan struct{}, cancel func()) {
 	}
 }
 
-// Watch notices that a database file has been written to by whomever, another
-// process for example. It holds a connection that does nothing else. It is safe
-// for concurrent use.
+// Watch notices that a database file has been written to, by this process or
+// another. It holds a connection that does nothing else. It is safe for concurrent
+// use.
 type Watch struct{ watch *engine.Watch }
 
 // Watch starts to watch the database. It returns errors.ErrUnsupported, wrapped,
 // if that cannot be done: on a server, in memory, and on a pool of the program's
 // whose limit would leave the Store no connection beside its watches. On an
 // embedded replica it sees no more than the local file. Close the Watch before
-// the Store. Its other errors are those of a read.
+// the Store. Its other errors are those of the database.
 func (s *Store) Watch(ctx context.Context) (*Watch, error) {
 	watch, err := s.db.Watch(ctx)
 	if err != nil {

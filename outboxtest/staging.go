@@ -269,7 +269,7 @@ var stagingRules = []rule{
 		require.NoError(s.t, s.Rearm(s.ctx, rows...))
 		require.Equal(s.t, 2, s.count(`SELECT count(*) FROM outbox_payload`))
 
-		s.exec(`DELETE FROM outbox WHERE ordinal = 4`) // by the host, past the library
+		s.exec(`DELETE FROM outbox WHERE ordinal = 4`) // by the program, past the library
 		require.Equal(s.t, 1, s.count(`SELECT count(*) FROM outbox_payload`))
 		err = s.Update(s.ctx, func(ctx context.Context, tx outbox.Tx) error {
 			_, err := tx.ExecContext(ctx, `DELETE FROM outbox_payload`)

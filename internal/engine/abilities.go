@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Abilities is what a database can do, as far as calls go about their work in
-// different ways. The zero value is a database of which nothing is known.
+// Abilities is what a database can do, where that changes how calls work. The zero
+// value is a database of which nothing is known.
 type Abilities struct {
 	// Prompt: a call of the driver ends soon after its context, or is short. If
 	// not, the driver is left behind when the context ends.

@@ -11,8 +11,8 @@ import (
 
 // On a server that takes batches a call is one request: its BEGIN IMMEDIATE and
 // its COMMIT travel with its statements. One request of a DB is under way at a
-// time, since the server runs one transaction at a time anyhow; calls that gather
-// meanwhile share the next, each in a savepoint.
+// time, since the server runs one transaction at a time anyhow; calls that arrive
+// during it share the next, each in a savepoint.
 
 // writeBatch runs a call in its turn, or has another goroutine run it with its
 // own. A call whose context ends while its request is under way returns

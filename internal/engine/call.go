@@ -31,8 +31,8 @@ type Call struct {
 	Whole bool
 
 	// Idle is a query that fails by [Fail] if there is nothing to do. Where the
-	// plan travels as a batch, the query goes before it, so that a call in vain
-	// takes no lock. Elsewhere it is not used. Nil: there is always something.
+	// plan travels as a batch, the query goes before it, so that a call
+	// with nothing to do takes no lock. Elsewhere it is not used. Nil: there is always something.
 	Idle func(now string) *Statement
 
 	// Kind is what calls have in common that Join can make one of; nil: nothing.

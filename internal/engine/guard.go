@@ -193,8 +193,8 @@ func (s *guardedStmt) Close() (err error) {
 	return s.contextStmt.Close()
 }
 
-// guardedRows has all that a driver's rows may have, and answers as
-// database/sql would for those that have it not.
+// guardedRows has every method that a driver's rows may have, and answers as
+// database/sql would for those that the driver's do not have.
 type guardedRows struct {
 	driver.Rows
 	conn *guardedConn

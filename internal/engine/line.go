@@ -32,8 +32,8 @@ type job struct {
 	panicked any   // what the call panicked with, for its own goroutine to go on with
 }
 
-// take waits for the turn of a job. It reports false if another has run the job
-// meanwhile. It returns ctx's error only if nobody has begun to.
+// take waits for the turn of a job. It reports false if another goroutine has run
+// the job. It returns ctx's error only if nobody has begun to.
 func (l *line) take(j *job) (mine bool, err error) {
 	l.mu.Lock()
 	if !l.taken {
@@ -51,7 +51,7 @@ func (l *line) take(j *job) (mine bool, err error) {
 			return false, j.ctx.Err()
 		}
 		if !j.impatient {
-			<-j.come // soon: what others run in its stead is bounded
+			<-j.come // soon: what others run for it is bounded
 		} else if !j.wait() {
 			return false, fmt.Errorf("%w: %w", ErrCommitUnknown, j.ctx.Err())
 		}

@@ -35,7 +35,7 @@ const (
 )
 
 // keepsStatements reports whether a driver keeps what it prepares and takes
-// numbered parameters in it. go-libsql prepares each time anew, and refuses these.
+// numbered parameters in it. go-libsql prepares each time again, and refuses these.
 func keepsStatements(conn driver.Conn) bool {
 	statement, err := conn.Prepare("SELECT ?1, ?1")
 	if err != nil {

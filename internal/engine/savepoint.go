@@ -7,8 +7,8 @@ import (
 	"fmt"
 )
 
-// errNotUndone is for a call after which the transaction is not as it was before,
-// because it has ended or because the driver did not say otherwise.
+// errNotUndone is for a call after which the transaction may not be as it was
+// before: it has ended, or the driver did not say that it was undone.
 var errNotUndone = errors.New("the call could not be undone")
 
 // inSavepoint runs work in a transaction that goes on after it. What work has

@@ -34,7 +34,7 @@ type Statement struct {
 	// where statements run one at a time.
 	Unless func() bool
 
-	// Else returns what to run in its stead when it has failed, and has thereby
+	// Else returns what to run instead when the statement has failed, and so has
 	// done nothing; nil: the call fails. It needs Abilities.SecondTry.
 	Else func(error) []Statement
 }

@@ -64,9 +64,9 @@ func isTimedOut(err error) bool {
 	return says(err, "TRANSACTION_TIMEOUT", "`2:0:Transaction timed-out") // the latter by a replica
 }
 
-// isUnavailable reports whether a server cannot be reached, has not answered
-// whole, has forgotten the connection, or is not what answers: a gateway does;
-// whether a file cannot be opened, read or written; or the driver gave up.
+// isUnavailable reports whether a server cannot be reached, has not answered in
+// full, has forgotten the connection, or a gateway answers in its place; whether a
+// file cannot be opened, read or written; or the driver gave up.
 func isUnavailable(err error) bool {
 	return isForgotten(err) || isBroken(err) || errors.Is(err, driver.ErrBadConn) || sqlbatch.Lost(err) ||
 		hasCode(err, sqlbatch.CodeConnectionFailed, sqlbatch.CodeRefused, sqlbatch.CodeRedirected, sqlbatch.CodeServerFailed) ||
@@ -78,7 +78,7 @@ func isUnavailable(err error) bool {
 }
 
 // isForgotten reports whether a server no longer knows the stream that a
-// connection stands for, or no longer the same of it. Nothing was done, and
+// connection stands for, or knows it in another state. Nothing was done, and
 // nothing ever will be on that connection.
 func isForgotten(err error) bool {
 	return isExpired(err) || sqlbatch.Code(err) == sqlbatch.CodeStreamUnknown || says(err, "Received an invalid baton", "Received a baton that has already been used")

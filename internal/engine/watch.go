@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// Watch notices that a database file was written to, by whomever. It holds a
-// connection that does nothing else. It is safe for concurrent use.
+// Watch notices that a database file was written to, by this process or another.
+// It holds a connection that does nothing else. It is safe for concurrent use.
 type Watch struct {
 	mu   sync.Mutex
 	conn watchedConn
