@@ -130,28 +130,6 @@ func TestOpenRefusesBadArguments(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-func TestClosedStoreRefusesEveryCall(t *testing.T) {
-	ctx := context.Background()
-	db := openHost(t)
-	host := outbox.New(db, nil)
-	require.NoError(t, host.Migrate(ctx))
-	opened, err := outbox.Open(ctx, "libsql", ":memory:", nil)
-	require.NoError(t, err)
-	for _, store := range []*outbox.Store{host, opened} {
-		require.NoError(t, store.Close())
-		require.NoError(t, store.Close())
-		for name, call := range writes(store, outbox.Ref{DispatchKey: "a"}) {
-			require.ErrorIs(t, call(ctx), outbox.ErrClosed, name)
-		}
-		_, err := store.Get(ctx, "a")
-		require.ErrorIs(t, err, outbox.ErrClosed)
-		_, err = store.AppendTx(ctx, db, row(uuid.New(), 1))
-		require.ErrorIs(t, err, outbox.ErrClosed)
-		require.ErrorIs(t, store.Migrate(ctx), outbox.ErrClosed)
-	}
-	require.NoError(t, db.Ping(), "New leaves the host's database open")
-}
-
 func TestForeignAndNewerDatabasesAreLeftAsTheyAre(t *testing.T) {
 	ctx := context.Background()
 	for name, test := range map[string]struct {
