@@ -68,6 +68,22 @@ methods:
 	return calls
 }
 
+// reads are the calls that take no write lock. Migrate takes it if there is
+// something to do.
+var reads = []string{
+	"CountClaimed", "CountClaimedByNamespace", "CountInFlight", "Get", "List", "ListStale", "Migrate", "NextVisible",
+	"NextVisibleAfter", "PendingRoutes", "Rows", "State", "UnsettledWorkflows", "Watch",
+}
+
+// writes are the calls that need the write lock, on a row that is claimed.
+func writes(store *outbox.Store, ref outbox.Ref) map[string]func(context.Context) error {
+	calls := everyCall(store, ref, nil)
+	for _, name := range reads {
+		delete(calls, name)
+	}
+	return calls
+}
+
 // outcome returns the error of a call, and closes what it has opened.
 func outcome(results []reflect.Value) error {
 	if watch, ok := results[0].Interface().(*outbox.Watch); ok && watch != nil {

@@ -5,8 +5,8 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
-
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -169,6 +169,24 @@ func (r *recorder) statement(query string, args []driver.NamedValue, run func() 
 	r.seen[query] = args
 	r.mu.Unlock()
 	return r.through(run, drop)
+}
+
+// sent reports whether a statement that starts so was sent since the last forget.
+func (r *recorder) sent(start string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for query := range r.seen {
+		if strings.HasPrefix(query, start) {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *recorder) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	clear(r.seen)
 }
 
 func (r *recorder) Driver() driver.Driver { return recordedDriver{r} }

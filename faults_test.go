@@ -37,11 +37,6 @@ func key(ordinal int) string { return outbox.DispatchKey(faultyWorkflow, uint64(
 
 func held(ordinal int) outbox.Ref { return outbox.Ref{DispatchKey: key(ordinal), Fence: 1} }
 
-func large(row outbox.Row) outbox.Row {
-	row.Input.Data = make([]byte, 3000)
-	return row
-}
-
 // fill stores rows in every state, and saves them.
 func (f *faulty) fill() {
 	f.t.Helper()

@@ -2,8 +2,6 @@ package outbox_test
 
 import (
 	"context"
-	"database/sql"
-	"database/sql/driver"
 	"regexp"
 	"slices"
 	"strings"
@@ -14,28 +12,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 )
-
-func TestCancelledCallsCostAHostNoMemoryDatabase(t *testing.T) {
-	plain, err := sql.Open("libsql", ":memory:")
-	require.NoError(t, err)
-	defer plain.Close()
-	connector, err := plain.Driver().(driver.DriverContext).OpenConnector(":memory:")
-	require.NoError(t, err)
-	db := sql.OpenDB(heedful{connector})
-	defer db.Close()
-	db.SetMaxOpenConns(1)
-	ctx := context.Background()
-	store := outbox.New(db, nil)
-	require.NoError(t, store.Migrate(ctx))
-	for i := range 300 {
-		short, cancel := context.WithTimeout(ctx, time.Duration(i)*time.Microsecond)
-		_, _ = store.Append(short, row(uuid.New(), i))
-		_, _ = store.Claim(short, 1)
-		cancel()
-	}
-	_, err = store.Append(ctx, row(uuid.New(), 0))
-	require.NoError(t, err)
-}
 
 // exercise makes every call of the API at least once, with work to do.
 func exercise(t *testing.T, store *outbox.Store) {
