@@ -44,6 +44,8 @@ type recorder struct {
 	left     int                // calls up to the one that meets the fault; 0: none; -1: it has
 	opened   int                // connections
 
+	forbidden string // statements that start so are not authorized
+
 	parks  bool // connections are kept instead of closed, and used again
 	parked []driver.Conn
 }
@@ -168,6 +170,9 @@ func (r *recorder) statement(query string, args []driver.NamedValue, run func() 
 	r.mu.Lock()
 	r.seen[query] = args
 	r.mu.Unlock()
+	if r.forbidden != "" && strings.HasPrefix(query, r.forbidden) {
+		return errors.New("not authorized")
+	}
 	return r.through(run, drop)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,6 +19,9 @@ import (
 	"github.com/stretchr/testify/require"
 	_ "github.com/tursodatabase/go-libsql"
 )
+
+// silent are the options of a store that logs nothing.
+var silent = &outbox.Options{Logger: slog.New(slog.DiscardHandler)}
 
 func openMemory(t *testing.T, opts *outbox.Options) *outbox.Store { return open(t, ":memory:", opts) }
 
