@@ -5,9 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"path/filepath"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"example.com/outbox"
 	"example.com/outbox/outboxtest"
@@ -56,37 +54,5 @@ func TestCallsThatShareACommitTellTheTruthWhateverStatementFails(t *testing.T) {
 			}
 		}
 		require.NoError(t, store.Close())
-	}
-}
-
-func TestPanicOfTheClockReachesItsCallerAndLeavesNothingBehind(t *testing.T) {
-	host := openHost(t)
-	require.NoError(t, outbox.New(host, nil).Migrate(context.Background()))
-	var panics atomic.Bool
-	opts := &outbox.Options{Now: func() time.Time {
-		if panics.Load() {
-			panic("no time")
-		}
-		return time.Now()
-	}}
-	for name, store := range map[string]*outbox.Store{
-		"memory": open(t, ":memory:", opts),
-		"file":   open(t, "file:"+filepath.Join(t.TempDir(), "outbox.db"), opts),
-		"host":   outbox.New(host, opts),
-	} {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		_, err := store.Append(ctx, row(uuid.New(), 0))
-		require.NoError(t, err)
-		panics.Store(true)
-		for range 20 { // more than a pool has connections
-			require.PanicsWithValue(t, "no time", func() { _, _ = store.Append(ctx, row(uuid.New(), 0)) }, name)
-			require.PanicsWithValue(t, "no time", func() { _, _ = store.Claim(ctx, 1) }, name)
-			require.PanicsWithValue(t, "no time", func() { _, _ = store.PendingRoutes(ctx) }, name)
-		}
-		panics.Store(false)
-		rows, err := store.Claim(ctx, 9)
-		require.NoError(t, err, name)
-		require.Len(t, rows, 1, name)
-		cancel()
 	}
 }

@@ -1,7 +1,11 @@
 package outboxtest
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"net/url"
+	"os"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -69,11 +73,59 @@ var settlingRules = []rule{
 		}
 		require.Equal(s.t, "a\uFFFDb", s.get(s.key(0)).LastError)
 	}},
-	{"a cause that panics is stored as fmt would print it", func(s *suite) {
-		s.stageN(1)
-		var cause *panicking
-		require.NoError(s.t, s.Fail(s.ctx, s.claimOne().Ref(), cause))
-		require.Equal(s.t, outbox.Failed, s.status(s.key(0)))
+	{"a cause whose methods panic settles its row with what can be told", func(s *suite) {
+		for i, cause := range []struct {
+			err  error
+			want string
+		}{
+			{(*os.PathError)(nil), "PathError"},
+			{(*url.Error)(nil), "url.Error"},
+			{(*strange)(nil), "strange"},
+			{&strange{panics: "no text"}, "no text"},
+			{&strange{panics: errBoom}, "boom"},
+			{&strange{panics: stringer{}}, "strange"},
+			{&strange{panics: &strange{panics: stringer{}}}, "strange"},
+			{fmt.Errorf("wrapped: %w", (*os.PathError)(nil)), "wrapped"},
+			{errors.Join(errBoom), "boom"},
+		} {
+			s.stage(s.row(4*i), s.row(4*i+1), s.row(4*i+2), s.row(4*i+3))
+			rows := s.claim(4)
+			later := s.clock.Now().Add(time.Hour)
+			require.NoError(s.t, s.Fail(s.ctx, rows[0].Ref(), cause.err))
+			require.NoError(s.t, s.Retry(s.ctx, rows[1].Ref(), 1, later, cause.err))
+			require.NoError(s.t, s.Update(s.ctx, func(ctx context.Context, tx outbox.Tx) error {
+				return errors.Join(s.FailTx(ctx, tx, rows[2].Ref(), cause.err), s.RetryTx(ctx, tx, rows[3].Ref(), 1, later, cause.err))
+			}))
+			for j, want := range []outbox.Status{outbox.Failed, outbox.Pending, outbox.Failed, outbox.Pending} {
+				row := s.get(rows[j].DispatchKey)
+				require.Equal(s.t, want, row.Status)
+				require.Contains(s.t, row.LastError, cause.want)
+			}
+		}
+	}},
+	{"a clock that panics reaches its caller and leaves nothing behind", func(s *suite) {
+		s.stageN(2)
+		ref := s.claim(1)[0].Ref()
+		before := s.rows()
+		s.clock.breakWith("no time")
+		for range 10 { // more than there are connections
+			for name, call := range map[string]func(){
+				"Append":   func() { _, _ = s.Append(s.ctx, s.row(9)) },
+				"Claim":    func() { _, _ = s.Claim(s.ctx, 1) },
+				"Complete": func() { _ = s.Complete(s.ctx, ref) },
+				"Fail":     func() { _ = s.Fail(s.ctx, ref, errBoom) },
+				"Routes":   func() { _, _ = s.PendingRoutes(s.ctx) },
+				"CompleteTx": func() {
+					_ = s.Update(s.ctx, func(ctx context.Context, tx outbox.Tx) error { return s.CompleteTx(ctx, tx, ref) })
+				},
+			} {
+				require.PanicsWithValue(s.t, "no time", call, name)
+			}
+		}
+		s.clock.breakWith(nil)
+		require.Equal(s.t, before, s.rows())
+		require.NoError(s.t, s.Complete(s.ctx, ref))
+		require.Len(s.t, s.claim(9), 1)
 	}},
 	{"settling a workflow cancels its live rows and returns their keys sorted", func(s *suite) {
 		s.stageN(5)
@@ -136,6 +188,12 @@ var settlingRules = []rule{
 	}},
 }
 
-type panicking struct{ text string }
+// strange is an error whose text cannot be had, also of a nil one.
+type strange struct{ panics any }
 
-func (p *panicking) Error() string { return p.text }
+func (s *strange) Error() string { panic(s.panics) }
+
+// stringer is a value that cannot be printed either.
+type stringer struct{}
+
+func (stringer) String() string { panic("neither") }
