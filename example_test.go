@@ -64,17 +64,26 @@ func engine(ctx context.Context, path string, workflow uuid.UUID, payload outbox
 		_, err := store.AppendTx(ctx, tx, outbox.Row{WorkflowID: workflow, Ordinal: 1, ActivityType: "ship", Input: payload})
 		return err
 	})
+	if err != nil {
+		return err
+	}
 
-	rows, claimErr := store.Claim(ctx, 100) // elsewhere, in a loop
-	err = errors.Join(err, claimErr)
+	// Elsewhere, in a loop:
+	rows, err := store.Claim(ctx, 100)
+	if err != nil {
+		return err
+	}
 	for _, row := range rows {
 		if cause := ship(ctx, row); cause != nil {
-			err = errors.Join(err, store.Retry(ctx, row.Ref(), row.Attempt+1, time.Now().Add(time.Minute), cause))
+			err = store.Retry(ctx, row.Ref(), row.Attempt+1, time.Now().Add(time.Minute), cause)
 		} else {
-			err = errors.Join(err, store.Complete(ctx, row.Ref()))
+			err = store.Complete(ctx, row.Ref())
+		}
+		if err != nil && !errors.Is(err, outbox.ErrClaimLost) { // lost: another has claimed the row since
+			return err
 		}
 	}
-	return err
+	return nil
 }
 
 func TestREADMEShowsCodeThatRuns(t *testing.T) {

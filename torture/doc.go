@@ -4,10 +4,11 @@
 //
 // # The model
 //
-// TestModel makes random sequences of calls of the whole API, on several stores
-// over one database with clocks that jump, with transactions that fail and
-// databases that crash in between, and compares every answer, and the whole
-// table after every step, with a model: the contract of the store in plain Go.
+// TestModel makes random sequences of calls, on several stores over one database
+// with clocks that jump, with transactions that fail and databases that crash in
+// between, and compares every answer, and the whole table after every step, with
+// a model: the contract of the store in plain Go. model_calls_test.go has the
+// calls that it makes.
 //
 //	model_test.go          the model: what writes make of the rows
 //	model_values_test.go   what rows and arguments it accepts, and what it stores of them
@@ -33,6 +34,6 @@
 //	GOWORK=off go test -run TestModel -timeout 0 -rapid.checks 100000 .
 //
 // A sequence that fails is shrunk to a short one. The test prints it, with the
-// seed that finds it anew (-rapid.seed), and keeps it in testdata/rapid, where
+// seed that finds it again (-rapid.seed), and keeps it in testdata/rapid, where
 // the next run tries it first.
 package torture
