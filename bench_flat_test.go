@@ -6,10 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"example.com/outbox"
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
-
-	"example.com/outbox"
 )
 
 // crowded is a database with many live rows and as many settled ones: a tenth

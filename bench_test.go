@@ -10,10 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"example.com/outbox"
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
-
-	"example.com/outbox"
 )
 
 // Benchmarks report rows a second. They run over files; compare only figures

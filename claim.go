@@ -6,9 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/google/uuid"
-
 	"example.com/outbox/internal/engine"
+	"github.com/google/uuid"
 )
 
 // Claim takes up to limit rows that are pending and due, whatever their route,

@@ -131,13 +131,21 @@ func encodeJSON(v any) string {
 // maxErrorText is the most bytes of a cause that are kept.
 const maxErrorText = 8 << 10
 
-// errorText returns cause as it is stored: cleaned, and empty for nil. It
-// survives an Error method that panics, as fmt does.
-func errorText(cause error) string {
+// errorText returns cause as it is stored: cleaned, and empty for nil. Of one
+// whose methods panic it returns what can be told.
+func errorText(cause error) (text string) {
 	if cause == nil {
 		return ""
 	}
-	return cleanText(fmt.Sprint(cause))
+	defer func() {
+		if recover() != nil { // fmt survives a panic, but not a second one in printing it
+			text = fmt.Sprintf("an error of type %T, whose text cannot be told", cause)
+		}
+	}()
+	if text = fmt.Sprint(cause); text == "<nil>" { // what fmt makes of a nil pointer
+		text = fmt.Sprintf("(%T)(nil)", cause)
+	}
+	return cleanText(text)
 }
 
 // cleanText returns text as valid UTF-8 without NULs, cut to maxErrorText at

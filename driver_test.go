@@ -5,8 +5,8 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
-
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -43,6 +43,8 @@ type recorder struct {
 	overtake context.CancelFunc // for overtaken
 	left     int                // calls up to the one that meets the fault; 0: none; -1: it has
 	opened   int                // connections
+
+	forbidden string // statements that start so are not authorized
 
 	parks  bool // connections are kept instead of closed, and used again
 	parked []driver.Conn
@@ -168,7 +170,28 @@ func (r *recorder) statement(query string, args []driver.NamedValue, run func() 
 	r.mu.Lock()
 	r.seen[query] = args
 	r.mu.Unlock()
+	if r.forbidden != "" && strings.HasPrefix(query, r.forbidden) {
+		return errors.New("not authorized")
+	}
 	return r.through(run, drop)
+}
+
+// sent reports whether a statement that starts so was sent since the last forget.
+func (r *recorder) sent(start string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for query := range r.seen {
+		if strings.HasPrefix(query, start) {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *recorder) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	clear(r.seen)
 }
 
 func (r *recorder) Driver() driver.Driver { return recordedDriver{r} }

@@ -12,10 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"example.com/outbox"
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
-
-	"example.com/outbox"
 )
 
 // What the README shows: an engine's history and its dispatch in one

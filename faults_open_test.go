@@ -10,10 +10,9 @@ import (
 	"runtime"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"example.com/outbox"
 	"example.com/outbox/outboxtest"
+	"github.com/stretchr/testify/require"
 )
 
 func TestOpenThatMeetsAFaultLeavesNothingOpenAndNothingHalfMigrated(t *testing.T) {

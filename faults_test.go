@@ -12,11 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
-	"github.com/stretchr/testify/require"
-
 	"example.com/outbox"
 	"example.com/outbox/outboxtest"
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
 )
 
 // faulty is a store over a driver that does faults, with rows in every state to
@@ -37,11 +36,6 @@ var (
 func key(ordinal int) string { return outbox.DispatchKey(faultyWorkflow, uint64(ordinal)) }
 
 func held(ordinal int) outbox.Ref { return outbox.Ref{DispatchKey: key(ordinal), Fence: 1} }
-
-func large(row outbox.Row) outbox.Row {
-	row.Input.Data = make([]byte, 3000)
-	return row
-}
 
 // fill stores rows in every state, and saves them.
 func (f *faulty) fill() {

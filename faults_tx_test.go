@@ -7,9 +7,8 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"example.com/outbox"
+	"github.com/stretchr/testify/require"
 )
 
 // txForms are the calls that have a Tx.

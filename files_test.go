@@ -16,11 +16,10 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/google/uuid"
-	"github.com/stretchr/testify/require"
-
 	"example.com/outbox"
 	"example.com/outbox/outboxtest"
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
 )
 
 // makeStoreFile makes a file of a store with rows of several pages.

@@ -4,10 +4,9 @@ import (
 	"slices"
 	"testing"
 
+	"example.com/outbox"
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
-
-	"example.com/outbox"
 )
 
 func FuzzFilterAndScope(f *testing.F) {

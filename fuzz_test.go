@@ -9,11 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
-	"github.com/stretchr/testify/require"
-
 	"example.com/outbox"
 	"example.com/outbox/outboxtest"
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
 )
 
 // openFuzzed opens one store for all inputs: opening takes longer than most of

@@ -33,15 +33,13 @@ func (s *Store) List(ctx context.Context, filter Filter) ([]Row, error) {
 func (s *Store) Rows(ctx context.Context, filter Filter) iter.Seq2[Row, error] {
 	const page = 100
 	return func(yield func(Row, error) bool) {
-		left := filter.Limit
-		for {
-			filter.Limit = page
-			if left > 0 {
-				filter.Limit = min(left, page)
-			} else if left < 0 {
-				filter.Limit = left // for List to refuse
+		next := filter // each walk starts where the first did
+		for left := filter.Limit; ; {
+			next.Limit = page
+			if filter.Limit != 0 {
+				next.Limit = min(left, page) // a negative one is for List to refuse
 			}
-			rows, err := s.List(ctx, filter)
+			rows, err := s.List(ctx, next)
 			if err != nil {
 				yield(Row{}, err)
 				return
@@ -50,9 +48,9 @@ func (s *Store) Rows(ctx context.Context, filter Filter) iter.Seq2[Row, error] {
 				if !yield(row, nil) {
 					return
 				}
-				filter.After = row.ID
+				next.After = row.ID
 			}
-			if left -= len(rows); len(rows) < filter.Limit || left == 0 {
+			if left -= len(rows); len(rows) < next.Limit || left == 0 {
 				return
 			}
 		}

@@ -2,64 +2,12 @@ package outbox_test
 
 import (
 	"context"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
-	"github.com/stretchr/testify/require"
-
 	"example.com/outbox"
+	"github.com/stretchr/testify/require"
 )
-
-// atOnce makes calls that all wait for their turn before the first is served,
-// in the order given, and returns their errors. What is done meanwhile, is done
-// when all of them wait.
-func atOnce(t *testing.T, store *outbox.Store, calls []func() error, meanwhile func()) []error {
-	t.Helper()
-	errs := make([]error, len(calls))
-	var all sync.WaitGroup
-	require.NoError(t, store.Update(context.Background(), func(context.Context, outbox.Tx) error {
-		for i, call := range calls {
-			all.Go(func() { errs[i] = call() })
-			require.Eventually(t, func() bool { return store.Waiting() == i+1 }, time.Minute, time.Millisecond)
-		}
-		meanwhile()
-		return nil
-	}))
-	all.Wait()
-	return errs
-}
-
-// ticking is a clock that never tells the same instant twice, so that rows
-// with equal instants were written by one statement.
-func ticking() func() time.Time {
-	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	var ticks atomic.Int64
-	return func() time.Time { return start.Add(time.Duration(ticks.Add(1)) * time.Millisecond) }
-}
-
-func instantsOf(t *testing.T, store *outbox.Store, of func(outbox.Row) time.Time) map[time.Time]int {
-	t.Helper()
-	rows, err := store.List(context.Background(), outbox.Filter{})
-	require.NoError(t, err)
-	instants := map[time.Time]int{}
-	for _, row := range rows {
-		instants[of(row)]++
-	}
-	return instants
-}
-
-func keyed(keys ...string) []outbox.Row {
-	workflow := uuid.New()
-	rows := make([]outbox.Row, len(keys))
-	for i, key := range keys {
-		rows[i] = row(workflow, i)
-		rows[i].DispatchKey = key
-	}
-	return rows
-}
 
 func TestAppendsAtOnceShareAStatementAndKeepTheirOutcomes(t *testing.T) {
 	for name, refused := range map[string]bool{"all are stored": false, "one is refused": true} {

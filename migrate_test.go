@@ -9,11 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
-	"github.com/stretchr/testify/require"
-
 	"example.com/outbox"
 	"example.com/outbox/outboxtest"
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
 )
 
 // oldTable is a legacy table.

@@ -6,9 +6,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/google/uuid"
-
 	"example.com/outbox/internal/engine"
+	"github.com/google/uuid"
 )
 
 // Get returns the row of a key with its payload, or ErrNotFound. Of a row that

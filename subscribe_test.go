@@ -8,10 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"example.com/outbox"
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
-
-	"example.com/outbox"
 )
 
 // woken reports whether a value has been sent. Commits send it before they

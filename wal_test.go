@@ -2,16 +2,16 @@ package outbox_test
 
 import (
 	"context"
+	"database/sql"
 	"path/filepath"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
 
+	"example.com/outbox"
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
-
-	"example.com/outbox"
 )
 
 // walLimit is the size in bytes that the WAL of a file keeps to under load: a
@@ -71,4 +71,36 @@ func TestIdleStoreHoldsLittleMemory(t *testing.T) {
 	}
 	after := heap()
 	require.Less(t, int64(after)-int64(before), int64(stores*100<<10))
+}
+
+func TestWALShrinksAgainAfterALongReader(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "outbox.db")
+	store := open(t, "file:"+file, &outbox.Options{Synchronous: outbox.Normal})
+	reader, err := sql.Open("libsql", "file:"+file)
+	require.NoError(t, err)
+	defer reader.Close()
+	ctx := context.Background()
+	conn, err := reader.Conn(ctx)
+	require.NoError(t, err)
+	_, err = conn.ExecContext(ctx, "BEGIN")
+	require.NoError(t, err)
+	var n int
+	require.NoError(t, conn.QueryRowContext(ctx, "SELECT count(*) FROM outbox").Scan(&n))
+	const limit = 20 << 20
+	large := row(uuid.New(), 0)
+	large.Input.Data = make([]byte, 1<<20)
+	for i := range 64 {
+		large.Ordinal = uint64(i)
+		_, err := store.Append(ctx, large)
+		require.NoError(t, err)
+	}
+	require.Greater(t, fileSize(t, file+"-wal"), int64(3*limit))
+	_, err = conn.ExecContext(ctx, "COMMIT")
+	require.NoError(t, err)
+	require.NoError(t, conn.Close())
+	for i := range 200 {
+		_, err := store.Append(ctx, row(uuid.New(), i))
+		require.NoError(t, err)
+	}
+	require.LessOrEqual(t, fileSize(t, file+"-wal"), int64(limit))
 }

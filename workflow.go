@@ -4,9 +4,8 @@ import (
 	"context"
 	"slices"
 
-	"github.com/google/uuid"
-
 	"example.com/outbox/internal/engine"
+	"github.com/google/uuid"
 )
 
 // SettleWorkflow cancels all live rows of a workflow and returns their keys,

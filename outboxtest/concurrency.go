@@ -3,8 +3,11 @@ package outboxtest
 import (
 	"context"
 	"errors"
+	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	"example.com/outbox"
@@ -142,7 +145,7 @@ var concurrencyRules = []rule{
 					}
 				})
 			}
-			time.Sleep(50 * time.Millisecond) // lets them gather; what must hold, holds without
+			waitForWriters(s.t, calls)
 			cancel()
 			return nil
 		}))
@@ -190,7 +193,7 @@ var concurrencyRules = []rule{
 						s.t.Error(err)
 					}
 				})
-				time.Sleep(5 * time.Millisecond) // lets it queue up; only the order depends on it
+				waitForWriters(s.t, i+1)
 			}
 			return nil
 		}))
@@ -199,4 +202,25 @@ var concurrencyRules = []rule{
 			require.Equal(s.t, i, order[i])
 		}
 	}},
+}
+
+// waitForWriters waits until as many goroutines as that stand in line to write.
+// No method tells, so it looks at their stacks.
+func waitForWriters(t *testing.T, want int) {
+	t.Helper()
+	stacks := make([]byte, 8<<20)
+	for range 10_000 {
+		standing := 0
+		for stack := range strings.SplitSeq(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
+			state, calls, _ := strings.Cut(stack, "\n")
+			if strings.Contains(state, "[select") && strings.Contains(calls, "engine.(*line).take(") {
+				standing++
+			}
+		}
+		if standing >= want {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Fatalf("never: %d writers in line", want)
 }

@@ -150,6 +150,9 @@ var inputRules = []rule{
 			require.ErrorIs(s.t, err, outbox.ErrInvalid, "%T", tx)
 			require.ErrorIs(s.t, s.RearmTx(s.ctx, tx, s.row(0)), outbox.ErrInvalid)
 			require.ErrorIs(s.t, s.CompleteTx(s.ctx, tx, outbox.Ref{DispatchKey: "a"}), outbox.ErrInvalid)
+			require.ErrorIs(s.t, s.CancelTx(s.ctx, tx, outbox.Ref{DispatchKey: "a"}), outbox.ErrInvalid)
+			require.ErrorIs(s.t, s.FailTx(s.ctx, tx, outbox.Ref{DispatchKey: "a"}, nil), outbox.ErrInvalid)
+			require.ErrorIs(s.t, s.RetryTx(s.ctx, tx, outbox.Ref{DispatchKey: "a"}, 1, time.Time{}, nil), outbox.ErrInvalid)
 			_, err = s.SettleWorkflowTx(s.ctx, tx, s.workflow)
 			require.ErrorIs(s.t, err, outbox.ErrInvalid)
 		}
@@ -167,8 +170,8 @@ var inputRules = []rule{
 	}},
 }
 
-// operations are all calls that touch the database, on the suite's row 0 where
-// they need one.
+// operations are all calls without a Tx that touch the database, on the suite's
+// row 0 where they need one.
 func operations(s *suite, ref outbox.Ref) map[string]func(ctx context.Context) error {
 	scope := outbox.Scope{Namespace: "default", TaskQueue: "default"}
 	second := func(_ any, err error) error { return err }
@@ -206,6 +209,17 @@ func operations(s *suite, ref outbox.Ref) map[string]func(ctx context.Context) e
 			_, _, err := s.NextVisible(ctx)
 			return err
 		},
+		"NextVisibleAfter": func(ctx context.Context) error {
+			_, _, err := s.NextVisibleAfter(ctx, s.clock.Now())
+			return err
+		},
+		"Rows": func(ctx context.Context) error {
+			for _, err := range s.Rows(ctx, outbox.Filter{}) {
+				return err
+			}
+			return nil
+		},
+		"Watch":   func(ctx context.Context) error { return second(s.Watch(ctx)) },
 		"Migrate": s.Migrate,
 	}
 }

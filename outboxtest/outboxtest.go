@@ -59,8 +59,9 @@ func New(t testing.TB) *Store {
 
 // Clock is a clock for outbox.Options.Now that stands still until it is set.
 type Clock struct {
-	mu  sync.Mutex
-	now time.Time
+	mu     sync.Mutex
+	now    time.Time
+	broken any // what Now panics with, if it does
 }
 
 // NewClock returns a clock that stands at an instant with nine fraction digits.
@@ -72,7 +73,16 @@ func NewClock() *Clock {
 func (c *Clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.broken != nil {
+		panic(c.broken)
+	}
 	return c.now
+}
+
+func (c *Clock) breakWith(panics any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.broken = panics
 }
 
 // Set makes the clock stand at an instant, which may lie before the last one.
@@ -95,12 +105,17 @@ func Run(t *testing.T, open func(t *testing.T, opts *outbox.Options) *outbox.Sto
 	}{
 		{"Staging", stagingRules},
 		{"Claiming", claimingRules},
+		{"Stale", staleRules},
 		{"Transitions", transitionRules},
 		{"Settling", settlingRules},
+		{"TxForms", txFormRules},
+		{"Purging", purgingRules},
 		{"Reading", readingRules},
+		{"Waking", wakingRules},
 		{"Update", updateRules},
 		{"Values", valueRules},
 		{"Input", inputRules},
+		{"Schema", schemaRules},
 		{"Damage", damageRules},
 		{"Time", timeRules},
 		{"Concurrency", concurrencyRules},

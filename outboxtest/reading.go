@@ -1,6 +1,7 @@
 package outboxtest
 
 import (
+	"context"
 	"slices"
 	"time"
 
@@ -80,6 +81,86 @@ var readingRules = []rule{
 				require.Equal(s.t, want, got, "%+v by %d", filter, limit)
 			}
 		}
+	}},
+	{"rows are those of list, however many and with whatever limit", func(s *suite) {
+		s.stageN(250)
+		_, err := s.SettleWorkflow(s.ctx, s.workflow)
+		require.NoError(s.t, err)
+		s.stage(s.row(1000), s.row(1001))
+		all := s.rows()
+		for _, filter := range []outbox.Filter{
+			{}, {Status: outbox.Pending}, {Status: outbox.Cancelled}, {Status: outbox.Failed}, {Namespace: "nobody"},
+			{After: all[99].ID}, {WorkflowID: uuid.NullUUID{UUID: s.workflow, Valid: true}},
+		} {
+			for _, limit := range []int{0, 1, 99, 100, 101, 200, 250, 1000} {
+				filter.Limit = limit
+				want, err := s.List(s.ctx, filter)
+				require.NoError(s.t, err)
+				var got []outbox.Row
+				for row, err := range s.Rows(s.ctx, filter) {
+					require.NoError(s.t, err)
+					got = append(got, row)
+				}
+				require.Equal(s.t, want, got, "%+v", filter)
+			}
+		}
+	}},
+	{"rows may be left at any time, walked again, and written to meanwhile", func(s *suite) {
+		s.stageN(250)
+		walk := s.Rows(s.ctx, outbox.Filter{})
+		for range 20 { // more than there are connections
+			for row, err := range walk {
+				require.NoError(s.t, err)
+				require.Equal(s.t, s.key(0), row.DispatchKey)
+				break
+			}
+		}
+		seen := 0
+		for row, err := range walk {
+			require.NoError(s.t, err)
+			require.NoError(s.t, s.Complete(s.ctx, outbox.Ref{DispatchKey: row.DispatchKey}))
+			if seen++; seen == 250 {
+				s.stage(s.row(250)) // the page that it is on is not full
+			}
+			require.Equal(s.t, outbox.Pending, row.Status, "as it was when its page was read")
+		}
+		require.Equal(s.t, 250, seen)
+		RequireCounts(s.t, s.Store, map[outbox.Status]int{outbox.Done: 250, outbox.Pending: 1})
+		seen = 0
+		for _, err := range s.Rows(s.ctx, outbox.Filter{}) {
+			require.NoError(s.t, err)
+			if seen++; seen == 1 {
+				s.stage(s.row(251))
+			}
+		}
+		require.Equal(s.t, 252, seen, "what is staged meanwhile is among them")
+	}},
+	{"an error ends the rows, and comes with none", func(s *suite) {
+		s.stageN(250)
+		for _, filter := range []outbox.Filter{{Limit: -1}, {Status: "paused"}, {Namespace: "a\x00"}} {
+			n := 0
+			for row, err := range s.Rows(s.ctx, filter) {
+				n++
+				require.ErrorIs(s.t, err, outbox.ErrInvalid)
+				require.Zero(s.t, row)
+			}
+			require.Equal(s.t, 1, n)
+		}
+		ctx, cancel := context.WithCancel(s.ctx)
+		defer cancel()
+		n := 0
+		var last error
+		for row, err := range s.Rows(ctx, outbox.Filter{}) {
+			require.NoError(s.t, last, "nothing comes after an error")
+			if last = err; err != nil {
+				require.Zero(s.t, row)
+				continue
+			}
+			n++
+			cancel()
+		}
+		require.ErrorIs(s.t, last, context.Canceled)
+		require.Equal(s.t, 100, n, "the page that was read is seen to its end")
 	}},
 	{"counts tell live from settled, and one namespace from another", func(s *suite) {
 		var rows []outbox.Row

@@ -11,6 +11,7 @@ import (
 // Watch notices that a database file was written to, by this process or another.
 // It holds a connection that does nothing else. It is safe for concurrent use.
 type Watch struct {
+	db   *DB
 	mu   sync.Mutex
 	conn watchedConn
 	seen int64
@@ -45,7 +46,7 @@ func (db *DB) Watch(ctx context.Context) (*Watch, error) {
 		}
 		return nil, db.explain(ctx, "watch", err)
 	}
-	return &Watch{conn: conn, seen: seen}, nil
+	return &Watch{db: db, conn: conn, seen: seen}, nil
 }
 
 func (db *DB) watchedConn(ctx context.Context) (watchedConn, error) {
@@ -80,12 +81,13 @@ func (db *DB) reserveWatch() bool {
 func (w *Watch) Changed(ctx context.Context) (bool, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.db.isClosed() {
+		return false, ErrClosed
+	}
 	version, err := w.conn.dataVersion(ctx)
 	switch {
 	case isBusy(err):
 		return false, nil
-	case isPoolClosed(err):
-		return false, ErrClosed
 	case err != nil:
 		return false, &OpError{"watch", err}
 	}
@@ -102,6 +104,24 @@ func (w *Watch) Close() error {
 	w.conn = closedConn{}
 	return conn.Close()
 }
+
+// isClosed reports whether the DB was closed, or the program's pool was. A
+// connection in use outlasts its pool, but the pool gives no other.
+func (db *DB) isClosed() bool {
+	if db.closed.Load() {
+		return true
+	}
+	_, err := db.pool.Conn(ended)
+	return isPoolClosed(err)
+}
+
+// ended is a context with which a pool gives no connection, and says whether it
+// is closed.
+var ended = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
 
 type ownConn struct{ driver.Conn }
 
