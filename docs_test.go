@@ -43,7 +43,7 @@ func TestDocumentsNameTestsThatExist(t *testing.T) {
 	var guarantees strings.Builder
 	appendFile(t, &guarantees, "docs/guarantees.md")
 	for _, rule := range regexp.MustCompile(`"([a-z][^"]+)"`).FindAllStringSubmatch(guarantees.String(), -1) {
-		assert.True(t, strings.Contains(rules.String(), `{"`+strings.TrimSuffix(rule[1], ", …")), rule[1])
+		assert.True(t, strings.Contains(rules.String(), `{"`+strings.TrimSuffix(rule[1], ", …")), "no rule is called %q", rule[1])
 	}
 }
 

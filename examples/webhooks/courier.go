@@ -40,8 +40,8 @@ func newCourier(store *outbox.Store, url string, stops uuid.UUID, progress *prog
 func (c *courier) Close() { c.client.CloseIdleConnections() }
 
 // deliver handles a row; its error says what is to become of it. A request that
-// hangs ends with ctx and is retried like one that failed. If the claim was lost
-// meanwhile, whatever is returned no longer counts.
+// hangs ends with ctx and is retried like one that failed. If the claim has been
+// lost, what it returns no longer counts.
 func (c *courier) deliver(ctx context.Context, row outbox.Row) error {
 	err := c.post(ctx, row)
 	var refusal *statusError

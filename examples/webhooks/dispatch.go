@@ -42,9 +42,9 @@ func dispatchers(store *outbox.Store, courier *courier, held *hold, progress *pr
 	}
 }
 
-// hold keeps a workflow from being dispatched until it is released. Holds are
-// the host's affair: its rows stay pending and are passed over, however many
-// there are.
+// hold keeps a workflow from being dispatched until it is released. The program
+// keeps the list of holds. The rows stay pending and are passed over, however
+// many there are.
 type hold struct {
 	workflow uuid.UUID
 	released chan struct{} // closed when it is
