@@ -25,10 +25,10 @@
 // Rows are staged with [Store.Append], or with [Store.AppendTx] inside
 // [Store.Update] or a transaction of your own. They are claimed with
 // [Store.Claim] and its variants: of one [Scope], or passing over the rows of
-// held workflows. They are settled with [Store.Complete], [Store.Retry],
-// [Store.Fail] or [Store.Cancel]. Claims whose holder died come back through
-// [Store.RearmStale]; a holder that takes long calls [Store.Extend] before its
-// claim goes stale.
+// held workflows. They are settled with [Store.Complete], [Store.Fail] or
+// [Store.Cancel], or made pending again with [Store.Retry]. Claims whose holder
+// died come back through [Store.RearmStale]; a holder that takes long calls
+// [Store.Extend] before its claim goes stale.
 //
 // # The life of a row
 //
