@@ -71,8 +71,9 @@
 // # Errors
 //
 // Errors are told apart with [errors.Is]. A call that returns one has stored
-// nothing, except for [ErrClaimLost] (the other refs are stored) and
-// [ErrCommitUnknown] (it is stored whole or not at all).
+// nothing, except for [ErrClaimLost] and [ErrReferenced] (what can be done for the
+// other refs or rows is stored) and [ErrCommitUnknown] (the call is stored whole or
+// not at all).
 //
 // Any call that needs the database may return the error of its context, and these,
 // which the documentation of a method calls the errors of the database:

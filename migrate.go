@@ -15,9 +15,9 @@ import (
 // A legacy table is one named outbox with the first thirteen columns of
 // schema.sql, of which claimed_at, run_id, namespace, task_queue and node may be
 // missing or NULL, and with payloads in JSON envelopes. Its live rows that could
-// never be claimed, because their status, an instant or a required column is
-// none, become dead letters with the reason as their last error; its settled rows
-// are finished now. Your views, indexes and triggers on it are kept. It is
+// never be claimed, because their status or an instant is invalid or a required
+// column is NULL, become dead letters with the reason as their last error; its
+// settled rows get the present as their FinishedAt. Your views, indexes and triggers on it are kept. It is
 // refused if it has other columns, a key more than once, or a foreign key to it
 // that names no column.
 //

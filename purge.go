@@ -17,7 +17,7 @@ import (
 // A row that a foreign key of another table refers to stays: Purge deletes the
 // others, says how many, and returns a ReferencedError with the keys of up to
 // limit of those that had to stay. (Foreign keys with ON DELETE CASCADE, SET NULL
-// or SET DEFAULT are in nobody's way.) The other errors are those of the database.
+// or SET DEFAULT keep no row.) The other errors are those of the database.
 //
 // A purged key can be appended again and its fence starts again, so what is kept
 // is the horizon of idempotency and of fencing: keep rows for longer than a
