@@ -15,13 +15,13 @@ import (
 //
 // Nothing is stored either if a statement ended the transaction (ON CONFLICT
 // ROLLBACK, RAISE(ROLLBACK), a server's time limit), even if fn ignored its error:
-// Update returns ErrRolledBack, and so does whatever fn sends after it, which would
-// be stored at once outside the transaction. To be sure, tx asks the connection
-// before every statement after the first that failed or the first query (those of
-// the …Tx methods may be queries); over go-libsql that costs a request each on a
-// server, over package hrana none. Statements that begin or end a transaction are
-// refused with an InvalidError; SAVEPOINT, ROLLBACK TO and RELEASE work. Rows that
-// fn leaves open are closed.
+// Update returns ErrRolledBack. What fn sends after that is refused with the same
+// error, since outside the transaction it would be stored at once. To be sure, tx
+// asks the connection before every statement after the first that failed or the
+// first query (those of the …Tx methods may be queries); over go-libsql that costs
+// a request each on a server, over package hrana none. Statements that begin or end
+// a transaction are refused with an InvalidError; SAVEPOINT, ROLLBACK TO and
+// RELEASE work. Rows that fn leaves open are closed.
 //
 // fn must use tx only until it returns, and must not call methods without a Tx.
 // With the context it is given they return ErrInUpdate; with another they wait

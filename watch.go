@@ -8,10 +8,10 @@ import (
 
 // Subscribe returns a channel that gets a value after this Store has committed
 // something that may let a row be claimed: Append, Rearm, RearmStale, Requeue,
-// Retry, and an Update with AppendTx or RearmTx in it. Values that nobody has
-// received yet are one: a receiver looks for rows after each, and misses none
-// that was there before it. The channel is never closed. Call cancel to be told
-// no more.
+// Retry, and an Update with AppendTx, RearmTx or RetryTx in it. Values that nobody
+// has received yet are one: a receiver looks for rows after each, and misses none
+// that was there before it. The channel is never closed. Call cancel to be told no
+// more.
 //
 // Commits of other Stores, of other processes and of the program's own transactions
 // are not among them; see Watch.
