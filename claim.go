@@ -114,6 +114,7 @@ func (s *Store) firstDue(ctx context.Context, chosen selection) (first position,
 type claiming struct {
 	selection
 	limit int
+	page  int // how many a statement claims at most
 
 	returned      []storedRow // by the statement that claims, yet to be looked at
 	claimed, dead []storedRow // the outcome: rows to hand out, and rows that could not be decoded
@@ -122,8 +123,11 @@ type claiming struct {
 func (c *claiming) call() *engine.Call {
 	return &engine.Call{
 		Op: "claim", Weight: c.limit,
-		Plan: func(now string, _ engine.Abilities) []engine.Statement {
+		Plan: func(now string, can engine.Abilities) []engine.Statement {
 			c.returned, c.claimed, c.dead = nil, nil, nil
+			if c.page = c.limit; can.Batch {
+				c.page = min(c.limit, claimPage)
+			}
 			return []engine.Statement{c.statement(now)}
 		},
 		Then: c.conclude,
@@ -136,11 +140,14 @@ func (c *claiming) call() *engine.Call {
 	}
 }
 
+// claimPage is how many rows go into one answer of a server, which it bounds.
+const claimPage = 2000
+
 // statement claims as many rows as are missing.
 func (c *claiming) statement(now string) engine.Statement {
 	return engine.Statement{
 		Query: `UPDATE main.outbox SET ` + setClaimed + ` WHERE id IN (` + c.query + `) RETURNING ` + returnedRow,
-		Args:  c.bind(now, c.limit-len(c.claimed)),
+		Args:  c.bind(now, min(c.page, c.limit-len(c.claimed))),
 		Row:   collect(&c.returned),
 	}
 }
@@ -153,9 +160,10 @@ func (c *claiming) conclude(ctx context.Context, tx engine.Tx, now string) error
 		if err != nil {
 			return err
 		}
+		full := len(c.returned) == c.page
 		c.returned = nil
 		c.claimed = append(c.claimed, good...)
-		if len(bad) == 0 {
+		if len(bad) == 0 && (!full || len(c.claimed) == c.limit) {
 			break
 		}
 		c.dead = append(c.dead, bad...)
@@ -165,11 +173,13 @@ func (c *claiming) conclude(ctx context.Context, tx engine.Tx, now string) error
 		if len(c.claimed) == c.limit {
 			break
 		}
-		more, err := deadLetterDamaged(ctx, tx, now, c.selection) // there may be more where these came from
-		if err != nil {
-			return err
+		if len(bad) > 0 { // there may be more where these came from
+			more, err := deadLetterDamaged(ctx, tx, now, c.selection)
+			if err != nil {
+				return err
+			}
+			c.dead = append(c.dead, more...)
 		}
-		c.dead = append(c.dead, more...)
 		if err := engine.Run(ctx, tx, c.statement(now)); err != nil {
 			return err
 		}

@@ -19,11 +19,44 @@ func (s *Store) List(ctx context.Context, filter Filter) ([]Row, error) {
 	if err := checkFilter(filter); err != nil {
 		return nil, err
 	}
-	text, args := listQuery(filter)
+	if s.db.Can(ctx).Batch {
+		return s.listInPages(ctx, filter)
+	}
+	text, args := listQuery(filter, selectedRow)
 	found, err := engine.Read(ctx, s.db, "list", func(tx engine.Tx) ([]storedRow, error) {
 		return queryRows(ctx, tx, text, args...)
 	})
-	return readableRows(found), err
+	if err != nil {
+		return nil, err
+	}
+	return readableRows(found), nil
+}
+
+// listInPages is List where an answer comes whole, and a server bounds it: a few
+// rows at a time, and their large payloads apart.
+func (s *Store) listInPages(ctx context.Context, filter Filter) (list []Row, err error) {
+	const most = 1000
+	for limit := filter.Limit; ; {
+		if filter.Limit = most; limit > 0 {
+			filter.Limit = min(most, limit-len(list))
+		}
+		text, args := listQuery(filter, returnedRow)
+		page, err := engine.Read(ctx, s.db, "list", func(tx engine.Tx) ([]storedRow, error) {
+			rows, err := queryRows(ctx, tx, text, args...)
+			if err != nil {
+				return nil, err
+			}
+			return rows, selectPayloads(ctx, tx, rows)
+		})
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, readableRows(page)...)
+		if len(page) < filter.Limit || len(list) == limit {
+			return list, nil
+		}
+		filter.After = list[len(list)-1].ID
+	}
 }
 
 // Rows yields the rows that List would return, reading a page at a time, so that
@@ -58,9 +91,9 @@ func (s *Store) Rows(ctx context.Context, filter Filter) iter.Seq2[Row, error] {
 }
 
 // listQuery walks an index of ids, so that no page is sorted.
-func listQuery(filter Filter) (text string, args []any) {
+func listQuery(filter Filter, row string) (text string, args []any) {
 	var query strings.Builder
-	query.WriteString(`SELECT ` + selectedRow + ` FROM main.outbox `)
+	query.WriteString(`SELECT ` + row + ` FROM main.outbox `)
 	if filter.Status == Failed {
 		query.WriteString(`INDEXED BY outbox_failed WHERE status = 'failed' AND id > ?`)
 	} else {

@@ -24,10 +24,17 @@ func (s *Store) ListStale(ctx context.Context, olderThan time.Time, limit int) (
 		return nil, err
 	}
 	stale, err := engine.Read(ctx, s.db, "list stale", func(tx engine.Tx) ([]storedRow, error) {
-		return queryRows(ctx, tx, selectStale, before, limit)
+		rows, err := queryRows(ctx, tx, selectStale, before, limit)
+		if err != nil {
+			return nil, err
+		}
+		return rows, selectPayloads(ctx, tx, rows)
 	})
+	if err != nil {
+		return nil, err
+	}
 	sortStale(stale)
-	return readableRows(stale), err
+	return readableRows(stale), nil
 }
 
 // RearmStale makes up to limit rows that ListStale would return pending again,
@@ -83,7 +90,8 @@ WHERE status = 'claimed' AND namespace = tenant.name AND claimed_at < ?1 ORDER B
 	rearmStale = `UPDATE main.outbox SET ` + setReturned + ` WHERE id IN (` + staleIDs + `) RETURNING id`
 )
 
-var selectStale = `SELECT ` + selectedRow + ` FROM main.outbox WHERE id IN (` + staleIDs + `)`
+// Large payloads are fetched apart: a server bounds what one answer holds.
+var selectStale = `SELECT ` + returnedRow + ` FROM main.outbox WHERE id IN (` + staleIDs + `)`
 
 // sortStale puts stale rows in order: the oldest claim first, then by key.
 func sortStale(rows []storedRow) {
@@ -114,17 +122,20 @@ func rearmStaleCall(before, after string, limit int, stale *[]storedRow) *engine
 				}},
 			}
 		},
-		Then: func(context.Context, engine.Tx, string) error {
+		Then: func(ctx context.Context, tx engine.Tx, _ string) error {
 			*stale = nil
 			sortStale(rows)
 			visibleAfter, err := decodeInstant(at)
+			if err != nil {
+				return err
+			}
 			for _, row := range rows {
 				if changed[row.ID] { // a trigger of the program's may have kept it as it was
 					row.Status, row.VisibleAfter, row.ClaimedAt = Pending, visibleAfter, time.Time{}
 					*stale = append(*stale, row)
 				}
 			}
-			return err
+			return selectPayloads(ctx, tx, *stale)
 		},
 		Idle: func(string) *engine.Statement {
 			return &engine.Statement{

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"example.com/outbox"
@@ -171,7 +172,7 @@ var claimingRules = []rule{
 		require.True(s.t, bytes.Equal(large.Input.Data, rows[0].Input.Data))
 		require.Equal(s.t, "input 1", string(rows[1].Input.Data))
 	}},
-	{"many large rows are claimed at once", func(s *suite) {
+	{"many large rows are claimed, listed and taken back at once", func(s *suite) {
 		const n, size = 40, 400_000
 		for i := range n {
 			row := s.row(i)
@@ -183,6 +184,29 @@ var claimingRules = []rule{
 		for _, row := range rows {
 			require.Len(s.t, row.Input.Data, size)
 		}
+		s.clock.Advance(time.Hour)
+		listed, err := s.List(s.ctx, outbox.Filter{})
+		require.NoError(s.t, err)
+		stale, err := s.ListStale(s.ctx, s.clock.Now(), n)
+		require.NoError(s.t, err)
+		taken, err := s.RearmStale(s.ctx, s.clock.Now(), time.Time{}, n)
+		require.NoError(s.t, err)
+		for what, rows := range map[string][]outbox.Row{"listed": listed, "stale": stale, "taken back": taken} {
+			require.Len(s.t, rows, n, what)
+			for _, row := range rows {
+				require.Equal(s.t, bytes.Repeat([]byte{byte(row.Ordinal)}, size), row.Input.Data, what)
+			}
+		}
+	}},
+	{"more rows are claimed and listed than go into one answer of a server", func(s *suite) {
+		const n = 4500
+		s.stageN(n)
+		rows := s.claim(n + 1)
+		require.Len(s.t, rows, n)
+		require.True(s.t, slices.IsSortedFunc(rows, func(a, b outbox.Row) int { return strings.Compare(a.DispatchKey, b.DispatchKey) }))
+		listed, err := s.List(s.ctx, outbox.Filter{Limit: n - 1})
+		require.NoError(s.t, err)
+		require.Len(s.t, listed, n-1)
 	}},
 	{"a backlog is claimed in batches of exactly the limit", func(s *suite) {
 		s.stageN(1000)
