@@ -7,13 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"strings"
 	"time"
 )
 
-// baseConnector returns the driver's connector for a data source name.
-func baseConnector(driverName, dataSourceName string) (driver.Connector, error) {
+// base returns the driver's connector for a data source name.
+func (w witness) base(driverName, dataSourceName string) (base driver.Connector, err error) {
+	defer w.recovered(&err)
 	db, err := sql.Open(driverName, dataSourceName)
 	if err != nil {
 		return nil, err
@@ -42,10 +42,9 @@ type connector struct {
 	driver.Connector
 	kind        target
 	synchronous string // FULL or NORMAL
-	secret      secret
-	readOnly    bool // as the data source name says
+	readOnly    bool   // as the data source name says
 	busyTimeout time.Duration
-	logger      *slog.Logger
+	witness
 
 	// keeper is a connection beside the pool that is never used. An in-memory
 	// database lasts as long as it is open.
@@ -56,14 +55,14 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	// A file whose last connection is just closing is locked for a moment.
 	var conn driver.Conn
 	err := retryBusy(ctx, c.busyTimeout, func() (err error) {
-		defer recovered(c.logger, &err)
+		defer c.recovered(&err)
 		conn, err = c.Connector.Connect(ctx)
 		return err
 	})
 	if err != nil {
 		return nil, c.secret.keptFrom(err)
 	}
-	conn = &guardedConn{Conn: conn, logger: c.logger}
+	conn = &guardedConn{Conn: conn, witness: c.witness}
 	for _, setting := range c.settings() {
 		err := retryBusy(ctx, c.busyTimeout, func() error {
 			_, err := queryDriver(ctx, conn, setting)
@@ -90,7 +89,7 @@ func (c *connector) openKeeper(ctx context.Context, driverName, dataSourceName s
 	if err := c.keeper.Close(); err != nil {
 		return err
 	}
-	if c.Connector, err = baseConnector(driverName, inMemdb(dataSourceName)); err != nil {
+	if c.Connector, err = c.base(driverName, inMemdb(dataSourceName)); err != nil {
 		return err
 	}
 	if c.keeper, err = c.Connect(ctx); isNoSuchVFS(err) {

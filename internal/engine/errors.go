@@ -35,9 +35,13 @@ var (
 // do the errors of a context.
 func (db *DB) explain(ctx context.Context, op string, err error) error {
 	var fault *Fault
-	switch {
-	case err == nil, errors.As(err, &fault):
+	if err == nil || errors.As(err, &fault) {
 		return err
+	}
+	if db.connector != nil {
+		err = db.connector.secret.keptFrom(err)
+	}
+	switch {
 	case isEnded(err):
 		return &OpError{op, err}
 	case ctx.Err() != nil && isInterrupted(err):

@@ -24,7 +24,7 @@ import (
 // guardedConn is a driver's connection whose panics are errors.
 type guardedConn struct {
 	driver.Conn
-	logger *slog.Logger
+	witness
 	broken error // why no call is made any more; database/sql makes them one at a time
 }
 
@@ -38,11 +38,18 @@ func isBroken(err error) bool {
 	return errors.As(err, &broken)
 }
 
+// witness logs the panics of a driver.
+type witness struct {
+	logger *slog.Logger
+	secret secret
+}
+
 // recovered turns a panic into an error. It must be deferred itself.
-func recovered(logger *slog.Logger, err *error) {
+func (w witness) recovered(err *error) {
 	if value := recover(); value != nil {
-		logger.Error("outbox: the driver panicked", "panic", value, "stack", string(debug.Stack()))
-		*err = brokenError{fmt.Errorf("the driver panicked: %v", value)}
+		broken := w.secret.keptFrom(brokenError{fmt.Errorf("the driver panicked: %v", value)})
+		w.logger.Error("outbox: the driver panicked", "panic", broken.Error(), "stack", string(debug.Stack()))
+		*err = broken
 	}
 }
 
@@ -65,7 +72,7 @@ func (c *guardedConn) ExecContext(ctx context.Context, query string, args []driv
 		return nil, c.broken
 	}
 	defer c.note(&err)
-	defer recovered(c.logger, &err)
+	defer c.recovered(&err)
 	return execer.ExecContext(ctx, query, args)
 }
 
@@ -78,7 +85,7 @@ func (c *guardedConn) QueryContext(ctx context.Context, query string, args []dri
 		return nil, c.broken
 	}
 	defer c.note(&err)
-	defer recovered(c.logger, &err)
+	defer c.recovered(&err)
 	return c.guardRows(queryer.QueryContext(ctx, query, args))
 }
 
@@ -91,7 +98,7 @@ func (c *guardedConn) PrepareContext(ctx context.Context, query string) (stateme
 		return nil, c.broken
 	}
 	defer c.note(&err)
-	defer recovered(c.logger, &err)
+	defer c.recovered(&err)
 	if preparer, ok := c.Conn.(driver.ConnPrepareContext); ok {
 		statement, err = preparer.PrepareContext(ctx, query)
 	} else {
@@ -108,7 +115,7 @@ func (c *guardedConn) ResetSession(ctx context.Context) (err error) {
 	if !ok {
 		return nil
 	}
-	defer recovered(c.logger, &err)
+	defer c.recovered(&err)
 	return resetter.ResetSession(ctx)
 }
 
@@ -121,7 +128,7 @@ func (c *guardedConn) IsValid() (valid bool) {
 	if !ok {
 		return true
 	}
-	defer recovered(c.logger, &c.broken)
+	defer c.recovered(&c.broken)
 	return validator.IsValid()
 }
 
@@ -133,7 +140,7 @@ func (c *guardedConn) CheckNamedValue(value *driver.NamedValue) error {
 }
 
 func (c *guardedConn) Close() (err error) {
-	defer recovered(c.logger, &err)
+	defer c.recovered(&err)
 	return c.Conn.Close()
 }
 
@@ -154,7 +161,7 @@ func (s *guardedStmt) ExecContext(ctx context.Context, args []driver.NamedValue)
 		return nil, s.conn.broken
 	}
 	defer s.conn.note(&err)
-	defer recovered(s.conn.logger, &err)
+	defer s.conn.recovered(&err)
 	return s.contextStmt.ExecContext(ctx, args)
 }
 
@@ -163,7 +170,7 @@ func (s *guardedStmt) QueryContext(ctx context.Context, args []driver.NamedValue
 		return nil, s.conn.broken
 	}
 	defer s.conn.note(&err)
-	defer recovered(s.conn.logger, &err)
+	defer s.conn.recovered(&err)
 	return s.conn.guardRows(s.contextStmt.QueryContext(ctx, args))
 }
 
@@ -176,7 +183,7 @@ func (s *guardedStmt) CheckNamedValue(value *driver.NamedValue) error {
 
 func (s *guardedStmt) Close() (err error) {
 	defer s.conn.note(&err)
-	defer recovered(s.conn.logger, &err)
+	defer s.conn.recovered(&err)
 	return s.contextStmt.Close()
 }
 
@@ -199,13 +206,13 @@ func (r *guardedRows) Next(values []driver.Value) (err error) {
 		return r.conn.broken
 	}
 	defer r.conn.note(&err)
-	defer recovered(r.conn.logger, &err)
+	defer r.conn.recovered(&err)
 	return r.Rows.Next(values)
 }
 
 func (r *guardedRows) Close() (err error) {
 	defer r.conn.note(&err)
-	defer recovered(r.conn.logger, &err)
+	defer r.conn.recovered(&err)
 	return r.Rows.Close()
 }
 
@@ -220,7 +227,7 @@ func (r *guardedRows) NextResultSet() (err error) {
 		return io.EOF
 	}
 	defer r.conn.note(&err)
-	defer recovered(r.conn.logger, &err)
+	defer r.conn.recovered(&err)
 	return rows.NextResultSet()
 }
 

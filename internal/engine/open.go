@@ -22,17 +22,18 @@ const (
 // connection its settings, by default those of a synchronous level. It changes
 // nothing in it. See [DB.UseWAL] for what is left to do.
 func Open(ctx context.Context, driverName, dataSourceName, synchronous string, config Config) (*DB, error) {
-	secret := secretOf(dataSourceName)
+	witness := witness{config.Logger, secretOf(driverName, dataSourceName)}
 	kind, name := classify(dataSourceName)
-	base, err := baseConnector(driverName, name)
+	base, err := witness.base(driverName, name)
 	if err != nil {
-		return nil, &OpError{"open", secret.keptFrom(err)}
+		err = witness.secret.keptFrom(err)
+		return nil, withMeaning(err, &OpError{"open", err})
 	}
 	db := &DB{config: config, owned: true}
 	db.connector = &connector{
-		Connector: base, kind: kind, synchronous: synchronous, secret: secret,
+		Connector: base, kind: kind, synchronous: synchronous, witness: witness,
 		readOnly:    strings.Contains(name, "mode=ro") || strings.Contains(name, "immutable=1"),
-		busyTimeout: config.BusyTimeout, logger: config.Logger,
+		busyTimeout: config.BusyTimeout,
 	}
 	db.pool = sql.OpenDB(db.connector)
 	db.pool.SetMaxOpenConns(maxConnections)
@@ -51,7 +52,7 @@ func Open(ctx context.Context, driverName, dataSourceName, synchronous string, c
 	}
 	if err != nil {
 		db.Close()
-		return nil, db.explain(ctx, "open", secret.keptFrom(err))
+		return nil, db.explain(ctx, "open", err)
 	}
 	return db, nil
 }
