@@ -32,7 +32,7 @@ func Open(ctx context.Context, driverName, dataSourceName, synchronous string, c
 	db := &DB{config: config, owned: true}
 	db.connector = &connector{
 		Connector: base, kind: kind, synchronous: synchronous, witness: witness,
-		readOnly:    strings.Contains(name, "mode=ro") || strings.Contains(name, "immutable=1"),
+		readOnly:    isNotToBeWritten(name),
 		busyTimeout: config.BusyTimeout,
 	}
 	db.pool = sql.OpenDB(db.connector)
@@ -116,6 +116,18 @@ func classify(dataSourceName string) (target, string) {
 		dataSourceName = withParameters("file:outbox-"+uuid.NewString(), "mode=memory&cache=shared", query)
 	}
 	return memoryTarget, dataSourceName
+}
+
+// isNotToBeWritten reports whether the parameters of a file's name say so. Its
+// path may have the same words in it.
+func isNotToBeWritten(dataSourceName string) bool {
+	_, query, _ := strings.Cut(dataSourceName, "?")
+	for parameter := range strings.SplitSeq(query, "&") {
+		if parameter == "mode=ro" || parameter == "immutable=1" {
+			return true
+		}
+	}
+	return false
 }
 
 // inMemdb is the name of a shared in-memory database for SQLite without shared
