@@ -56,6 +56,9 @@ func TestVacuumIntoBacksUpALiveStore(t *testing.T) {
 	db, err := sql.Open("libsql", "file:"+live)
 	require.NoError(t, err)
 	defer db.Close()
+	db.SetMaxOpenConns(1)
+	var timeout int // a connection needs its busy wait also to read
+	require.NoError(t, db.QueryRowContext(ctx, "PRAGMA busy_timeout = 10000").Scan(&timeout))
 	for i := range 5 {
 		before := appended.Load()
 		file := filepath.Join(dir, fmt.Sprintf("backup-%d.db", i))

@@ -21,6 +21,7 @@ var children = map[string]func(args []string, in *bufio.Scanner, out io.Writer) 
 	"open":  openOnce,
 	"stage": stageUntilKilled,
 	"fill":  fillFile,
+	"read":  readAsNobody,
 }
 
 const childVariable = "OUTBOX_TEST_CHILD"

@@ -1,7 +1,9 @@
 package outboxtest
 
 import (
+	"context"
 	"strings"
+	"sync"
 	"time"
 
 	"example.com/outbox"
@@ -57,9 +59,8 @@ var purgingRules = []rule{
 	}},
 	{"purge keeps what a foreign key refers to, names it, and deletes the rest", func(s *suite) {
 		for _, clause := range []string{"", "DEFERRABLE INITIALLY DEFERRED", "ON DELETE RESTRICT"} {
-			s.exec(`DROP TABLE IF EXISTS "the ""receipts"`)
-			s.exec(`CREATE TABLE "the ""receipts" ("a b" TEXT REFERENCES outbox (dispatch_key) ` + clause + `)`)
-			s.exec(`CREATE TABLE IF NOT EXISTS gone (dispatch TEXT REFERENCES outbox (dispatch_key) ON DELETE CASCADE)`)
+			drop := s.table(`"the ""receipts"`, `"a b" TEXT REFERENCES outbox (dispatch_key) `+clause)
+			dropGone := s.table(`gone`, `dispatch TEXT REFERENCES outbox (dispatch_key) ON DELETE CASCADE`)
 			s.finished(6)
 			refer := func(table string, ordinal int) { s.exec(`INSERT INTO `+table+` VALUES (?)`, s.key(ordinal)) }
 			refer(`"the ""receipts"`, 0)
@@ -69,7 +70,8 @@ var purgingRules = []rule{
 
 			if !s.enforcesForeignKeys() {
 				s.purge(6)
-				s.exec(`DELETE FROM gone`)
+				drop()
+				dropGone()
 				continue
 			}
 			purged, err := s.Purge(s.ctx, s.clock.Now(), 10)
@@ -86,12 +88,13 @@ var purgingRules = []rule{
 			require.Zero(s.t, purged)
 			require.ErrorAs(s.t, err, &referenced)
 			require.Equal(s.t, s.keys(0), referenced.DispatchKeys, "no more than the limit")
-			s.exec(`DELETE FROM "the ""receipts"`)
+			drop()
 			s.purge(2)
+			dropGone()
 		}
 	}},
 	{"what is referred to takes nothing of the limit from what is not", func(s *suite) {
-		s.exec(`CREATE TABLE receipt (dispatch TEXT REFERENCES outbox (dispatch_key))`)
+		s.table(`receipt`, `dispatch TEXT REFERENCES outbox (dispatch_key)`)
 		s.finished(10)
 		for i := range 4 {
 			s.exec(`INSERT INTO receipt VALUES (?)`, s.key(i))
@@ -109,8 +112,8 @@ var purgingRules = []rule{
 	}},
 	{"a foreign key to several columns, or to the id, is one like others", func(s *suite) {
 		s.exec(`CREATE UNIQUE INDEX outbox_place ON outbox (workflow_id, ordinal)`)
-		s.exec(`CREATE TABLE placed (ordinal INTEGER, workflow TEXT, FOREIGN KEY (workflow, ordinal) REFERENCES outbox (workflow_id, ordinal))`)
-		s.exec(`CREATE TABLE numbered (id INTEGER REFERENCES outbox)`)
+		s.table(`placed`, `ordinal INTEGER, workflow TEXT, FOREIGN KEY (workflow, ordinal) REFERENCES outbox (workflow_id, ordinal)`)
+		s.table(`numbered`, `id INTEGER REFERENCES outbox`)
 		s.finished(4)
 		s.exec(`INSERT INTO placed VALUES (0, ?)`, s.workflow.String())
 		s.exec(`INSERT INTO placed VALUES (1, NULL)`)
@@ -152,12 +155,33 @@ func (s *suite) purge(want int) {
 // drivers have them do so by themselves, and it cannot be asked of a server.
 func (s *suite) enforcesForeignKeys() bool {
 	s.t.Helper()
-	s.exec(`CREATE TABLE IF NOT EXISTS child (parent INTEGER REFERENCES parent (id))`)
-	s.exec(`CREATE TABLE IF NOT EXISTS parent (id INTEGER PRIMARY KEY)`)
+	dropParent := s.table(`parent`, `id INTEGER PRIMARY KEY`)
+	drop := s.table(`child`, `parent INTEGER REFERENCES parent (id)`)
+	defer func() { drop(); dropParent() }()
 	err := s.tryExec(`INSERT INTO child VALUES (1)`)
 	if err != nil {
 		require.ErrorContains(s.t, err, "FOREIGN KEY")
 	}
-	s.exec(`DELETE FROM child`)
 	return err != nil
+}
+
+// table makes a table that is dropped with the rule, or before, so that the next
+// one finds nothing that refers to the store.
+func (s *suite) table(name, columns string) (drop func()) {
+	s.t.Helper()
+	s.exec(`CREATE TABLE ` + name + ` (` + columns + `)`)
+	var once sync.Once
+	drop = func() {
+		once.Do(func() {
+			err := s.Update(context.WithoutCancel(s.ctx), func(ctx context.Context, tx outbox.Tx) error {
+				_, err := tx.ExecContext(ctx, `DROP TABLE `+name)
+				return err
+			})
+			if err != nil {
+				s.t.Errorf("drop %s: %v", name, err)
+			}
+		})
+	}
+	s.t.Cleanup(drop)
+	return drop
 }

@@ -7,14 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"strings"
 	"sync/atomic"
 	"time"
 )
 
-// baseConnector returns the driver's connector for a data source name.
-func baseConnector(driverName, dataSourceName string) (driver.Connector, error) {
+// base returns the driver's connector for a data source name.
+func (w witness) base(driverName, dataSourceName string) (base driver.Connector, err error) {
+	defer w.recovered(&err)
 	db, err := sql.Open(driverName, dataSourceName)
 	if err != nil {
 		return nil, err
@@ -43,10 +43,9 @@ type connector struct {
 	driver.Connector
 	kind        target
 	synchronous string // FULL or NORMAL
-	secret      secret
-	readOnly    bool // as the data source name says
+	readOnly    bool   // as the data source name says
 	busyTimeout time.Duration
-	logger      *slog.Logger
+	witness
 
 	keeps atomic.Pointer[bool] // whether the driver keeps statements, once that is known
 
@@ -59,14 +58,14 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	// A file whose last connection is just closing is locked for a moment.
 	var conn driver.Conn
 	err := retryBusy(ctx, c.busyTimeout, func() (err error) {
-		defer recovered(c.logger, &err)
+		defer c.recovered(&err)
 		conn, err = c.Connector.Connect(ctx)
 		return err
 	})
 	if err != nil {
 		return nil, c.secret.keptFrom(err)
 	}
-	guarded := &guardedConn{Conn: conn, logger: c.logger}
+	guarded := &guardedConn{Conn: conn, witness: c.witness}
 	if c.kind != serverTarget && c.keepsStatements(conn) {
 		guarded.prepared = &prepared{kept: make(map[string]*keptStmt), seen: make(map[string]bool)}
 	}
@@ -91,7 +90,7 @@ func (c *connector) keepsStatements(conn driver.Conn) (keeps bool) {
 	}
 	var err error
 	func() {
-		defer recovered(c.logger, &err)
+		defer c.recovered(&err)
 		keeps = keepsStatements(conn)
 	}()
 	c.keeps.Store(&keeps)
@@ -111,7 +110,7 @@ func (c *connector) openKeeper(ctx context.Context, driverName, dataSourceName s
 	if err := c.keeper.Close(); err != nil {
 		return err
 	}
-	if c.Connector, err = baseConnector(driverName, inMemdb(dataSourceName)); err != nil {
+	if c.Connector, err = c.base(driverName, inMemdb(dataSourceName)); err != nil {
 		return err
 	}
 	if c.keeper, err = c.Connect(ctx); isNoSuchVFS(err) {

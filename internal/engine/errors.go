@@ -1,6 +1,10 @@
 package engine
 
-import "strings"
+import (
+	"errors"
+	"log/slog"
+	"strings"
+)
 
 // Fault is an error with a meaning for callers. Its text is all there is to it:
 // two faults are the same only if they are the same variable.
@@ -46,3 +50,19 @@ func (e *OpError) Error() string {
 
 // Unwrap returns the driver's error.
 func (e *OpError) Unwrap() error { return e.Err }
+
+// brokenError is an error after which a connection is of no more use. It is not
+// driver.ErrBadConn, at which database/sql closes the connection at once, and
+// waits for ever if rows on it are still open.
+type brokenError struct{ error }
+
+func isBroken(err error) bool {
+	var broken brokenError
+	return errors.As(err, &broken)
+}
+
+// witness logs the panics of a driver.
+type witness struct {
+	logger *slog.Logger
+	secret secret
+}

@@ -10,9 +10,13 @@ import (
 // do the errors of a context.
 func (db *DB) explain(ctx context.Context, op string, err error) error {
 	var fault *Fault
-	switch {
-	case err == nil, errors.As(err, &fault):
+	if err == nil || errors.As(err, &fault) {
 		return err
+	}
+	if db.connector != nil {
+		err = db.connector.secret.keptFrom(err)
+	}
+	switch {
 	case isEnded(err):
 		return &OpError{op, err}
 	case ctx.Err() != nil && isInterrupted(err):
@@ -21,20 +25,4 @@ func (db *DB) explain(ctx context.Context, op string, err error) error {
 		return ErrClosed
 	}
 	return withMeaning(err, &OpError{op, err})
-}
-
-// withMeaning returns shown behind the fault that err means, if it means one.
-func withMeaning(err, shown error) error {
-	for _, kind := range []struct {
-		meaning *Fault
-		is      func(error) bool
-	}{
-		{ErrBusy, isBusy}, {ErrTooLarge, isTooBig}, {ErrRolledBack, isTimedOut}, {ErrUnavailable, isUnavailable},
-		{ErrFull, isFull}, {ErrReadOnly, isReadOnly}, {ErrCorrupt, isCorrupt},
-	} {
-		if kind.is(err) {
-			return fmt.Errorf("%w: %w", kind.meaning, shown)
-		}
-	}
-	return shown
 }

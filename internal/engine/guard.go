@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"reflect"
 	"runtime/debug"
 
@@ -24,27 +23,18 @@ import (
 // guardedConn is a driver's connection whose panics are errors.
 type guardedConn struct {
 	driver.Conn
-	logger *slog.Logger
+	witness
 	broken error // why no call is made any more; database/sql makes them one at a time
 
 	prepared *prepared // nil: the driver keeps no statements
 }
 
-// brokenError is an error after which a connection is of no more use. It is not
-// driver.ErrBadConn, at which database/sql closes the connection at once, and
-// waits for ever if rows on it are still open.
-type brokenError struct{ error }
-
-func isBroken(err error) bool {
-	var broken brokenError
-	return errors.As(err, &broken)
-}
-
 // recovered turns a panic into an error. It must be deferred itself.
-func recovered(logger *slog.Logger, err *error) {
+func (w witness) recovered(err *error) {
 	if value := recover(); value != nil {
-		logger.Error("outbox: the driver panicked", "panic", value, "stack", string(debug.Stack()))
-		*err = brokenError{fmt.Errorf("the driver panicked: %v", value)}
+		broken := w.secret.keptFrom(brokenError{fmt.Errorf("the driver panicked: %v", value)})
+		w.logger.Error("outbox: the driver panicked", "panic", broken.Error(), "stack", string(debug.Stack()))
+		*err = broken
 	}
 }
 
@@ -67,7 +57,7 @@ func (c *guardedConn) ExecContext(ctx context.Context, query string, args []driv
 		return nil, c.broken
 	}
 	defer c.note(&err)
-	defer recovered(c.logger, &err)
+	defer c.recovered(&err)
 	if c.prepared != nil {
 		if statement := c.prepared.find(ctx, c.Conn, query); statement != nil {
 			if result, err = statement.ExecContext(ctx, args); err != nil {
@@ -88,7 +78,7 @@ func (c *guardedConn) QueryContext(ctx context.Context, query string, args []dri
 		return nil, c.broken
 	}
 	defer c.note(&err)
-	defer recovered(c.logger, &err)
+	defer c.recovered(&err)
 	if c.prepared != nil {
 		if statement := c.prepared.find(ctx, c.Conn, query); statement != nil {
 			rows, err := statement.QueryContext(ctx, args)
@@ -112,7 +102,7 @@ func (c *guardedConn) PrepareContext(ctx context.Context, query string) (stateme
 		return nil, c.broken
 	}
 	defer c.note(&err)
-	defer recovered(c.logger, &err)
+	defer c.recovered(&err)
 	statement, err = prepare(ctx, c.Conn, query)
 	if modern, ok := statement.(contextStmt); ok && err == nil {
 		return &guardedStmt{modern, c}, nil
@@ -125,7 +115,7 @@ func (c *guardedConn) ResetSession(ctx context.Context) (err error) {
 	if !ok {
 		return nil
 	}
-	defer recovered(c.logger, &err)
+	defer c.recovered(&err)
 	return resetter.ResetSession(ctx)
 }
 
@@ -138,7 +128,7 @@ func (c *guardedConn) IsValid() (valid bool) {
 	if !ok {
 		return true
 	}
-	defer recovered(c.logger, &c.broken)
+	defer c.recovered(&c.broken)
 	return validator.IsValid()
 }
 
@@ -150,7 +140,7 @@ func (c *guardedConn) CheckNamedValue(value *driver.NamedValue) error {
 }
 
 func (c *guardedConn) Close() (err error) {
-	defer recovered(c.logger, &err)
+	defer c.recovered(&err)
 	if c.prepared != nil {
 		c.prepared.close()
 	}
@@ -167,7 +157,7 @@ func (s *guardedStmt) ExecContext(ctx context.Context, args []driver.NamedValue)
 		return nil, s.conn.broken
 	}
 	defer s.conn.note(&err)
-	defer recovered(s.conn.logger, &err)
+	defer s.conn.recovered(&err)
 	return s.contextStmt.ExecContext(ctx, args)
 }
 
@@ -176,7 +166,7 @@ func (s *guardedStmt) QueryContext(ctx context.Context, args []driver.NamedValue
 		return nil, s.conn.broken
 	}
 	defer s.conn.note(&err)
-	defer recovered(s.conn.logger, &err)
+	defer s.conn.recovered(&err)
 	return s.conn.guardRows(s.contextStmt.QueryContext(ctx, args))
 }
 
@@ -189,7 +179,7 @@ func (s *guardedStmt) CheckNamedValue(value *driver.NamedValue) error {
 
 func (s *guardedStmt) Close() (err error) {
 	defer s.conn.note(&err)
-	defer recovered(s.conn.logger, &err)
+	defer s.conn.recovered(&err)
 	return s.contextStmt.Close()
 }
 
@@ -213,13 +203,13 @@ func (r *guardedRows) Next(values []driver.Value) (err error) {
 		return r.conn.broken
 	}
 	defer r.conn.note(&err)
-	defer recovered(r.conn.logger, &err)
+	defer r.conn.recovered(&err)
 	return r.Rows.Next(values)
 }
 
 func (r *guardedRows) Close() (err error) {
 	defer r.conn.note(&err)
-	defer recovered(r.conn.logger, &err)
+	defer r.conn.recovered(&err)
 	if r.of != nil {
 		defer func() { r.of.busy = false }()
 	}
@@ -237,7 +227,7 @@ func (r *guardedRows) NextResultSet() (err error) {
 		return io.EOF
 	}
 	defer r.conn.note(&err)
-	defer recovered(r.conn.logger, &err)
+	defer r.conn.recovered(&err)
 	return rows.NextResultSet()
 }
 

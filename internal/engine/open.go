@@ -4,24 +4,24 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"strings"
 )
 
 // Open opens a database by driver and data source name, and gives every new
 // connection its settings, by default those of a synchronous level. It changes
 // nothing in it. See [DB.UseWAL] for what is left to do.
 func Open(ctx context.Context, driverName, dataSourceName, synchronous string, config Config) (*DB, error) {
-	secret := secretOf(dataSourceName)
+	witness := witness{config.Logger, secretOf(driverName, dataSourceName)}
 	kind, name := classify(dataSourceName)
-	base, err := baseConnector(driverName, name)
+	base, err := witness.base(driverName, name)
 	if err != nil {
-		return nil, &OpError{"open", secret.keptFrom(err)}
+		err = witness.secret.keptFrom(err)
+		return nil, withMeaning(err, &OpError{"open", err})
 	}
 	db := &DB{config: config, owned: true}
 	db.connector = &connector{
-		Connector: base, kind: kind, synchronous: synchronous, secret: secret,
-		readOnly:    strings.Contains(name, "mode=ro") || strings.Contains(name, "immutable=1"),
-		busyTimeout: config.BusyTimeout, logger: config.Logger,
+		Connector: base, kind: kind, synchronous: synchronous, witness: witness,
+		readOnly:    isNotToBeWritten(name),
+		busyTimeout: config.BusyTimeout,
 	}
 	db.pool = sql.OpenDB(db.connector)
 	db.pool.SetMaxOpenConns(maxConnections)
@@ -40,7 +40,7 @@ func Open(ctx context.Context, driverName, dataSourceName, synchronous string, c
 	}
 	if err != nil {
 		db.Close()
-		return nil, db.explain(ctx, "open", secret.keptFrom(err))
+		return nil, db.explain(ctx, "open", err)
 	}
 	return db, nil
 }

@@ -1,58 +1,81 @@
 package engine
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
 
-// secret is what no error may show of a data source name: its token or password.
+// secret is what no error and no log may show of a data source name: the forms
+// that its token or password may be written in.
 type secret []string
 
-// secretParts finds the value of a token or key among the parameters, and the
-// password in front of a host. It does not parse: a name that cannot be parsed has
-// secrets, too.
-var secretParts = regexp.MustCompile(`(?is)(?:token|jwt|password|passwd|key|secret)=([^&#]*)|//[^/?#:@]*:([^/?#]*)@`)
+// secretParts finds the values of parameters that hold a token or a key, in a
+// text that need not be a URL: one that cannot be parsed has secrets, too.
+var secretParts = regexp.MustCompile(`(?i)(?:token|jwt|pass[a-z]*|key|secret|auth)(?:=|\()([^&#]*)`)
 
-func secretOf(dataSourceName string) secret {
-	var found secret
-	for _, match := range secretParts.FindAllStringSubmatch(dataSourceName, -1) {
-		for _, text := range match[1:] {
-			if text == "" {
-				continue
-			}
-			found = append(found, text)
-			if plain, err := url.QueryUnescape(text); err == nil {
-				found = append(found, plain)
-			}
+// secretOf returns the secret of what was given as names. (A driver's and a data
+// source's are easily confused.)
+func secretOf(names ...string) (found secret) {
+	for _, name := range names {
+		for _, match := range secretParts.FindAllStringSubmatch(name, -1) {
+			found.add(match[1])
+		}
+		scheme, rest, _ := strings.Cut(name, "://")
+		if at := strings.LastIndex(rest, "@"); at >= 0 && !strings.EqualFold(scheme, "file") {
+			_, password, _ := strings.Cut(rest[:at], ":")
+			found.add(rest[:at])
+			found.add(password)
 		}
 	}
 	return found
 }
 
-// keptFrom returns err, or one that says less if its text shows the secret in
-// whatever form, or a part of it: a driver may quote it, cut it or escape it.
+func (s *secret) add(text string) {
+	plain, err := url.QueryUnescape(text)
+	if err != nil {
+		plain = text
+	}
+	for _, form := range []string{text, plain, url.QueryEscape(text), strings.Trim(strconv.Quote(text), `"`)} {
+		if form != "" && !slices.Contains(*s, form) {
+			*s = append(*s, form)
+		}
+	}
+}
+
+// keptFrom returns err, or one that means the same and says less if its text
+// shows the secret or a part of it: a driver may quote it or cut it.
 func (s secret) keptFrom(err error) error {
-	if err == nil || len(s) == 0 {
+	if err == nil || !s.isIn(err.Error()) {
 		return err
 	}
-	text := err.Error()
-	for _, one := range s {
-		for _, form := range append(strings.FieldsFunc(one, isOdd), one, url.QueryEscape(one), strings.Trim(strconv.Quote(one), `"`)) {
-			if len(form) >= shortestSecret && strings.Contains(text, form) || form == one && strings.Contains(text, one) {
-				return errors.New("what the driver says is left out, since it shows the token of the data source name")
+	shown := errors.New("what the driver says is left out, since it shows the token of the data source name")
+	switch {
+	case isBroken(err):
+		return brokenError{shown}
+	case errors.Is(err, context.Canceled):
+		return fmt.Errorf("%w: %w", context.Canceled, shown)
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("%w: %w", context.DeadlineExceeded, shown)
+	}
+	return withMeaning(err, shown)
+}
+
+// tellingPart is how many bytes of a secret say something of it.
+const tellingPart = 6
+
+func (s secret) isIn(text string) bool {
+	for _, form := range s {
+		for end := min(tellingPart, len(form)); end <= len(form); end++ {
+			if strings.Contains(text, form[max(0, end-tellingPart):end]) {
+				return true
 			}
 		}
 	}
-	return err
-}
-
-// shortestSecret is how long a part of a secret must be to tell anything of it.
-const shortestSecret = 4
-
-// isOdd reports whether a character of a secret may be shown in another form.
-func isOdd(r rune) bool {
-	return r < '!' || r > '~' || strings.ContainsRune("%+\\\"'`<>", r)
+	return false
 }

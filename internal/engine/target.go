@@ -57,3 +57,15 @@ func withParameters(name, where, query string) string {
 	}
 	return name
 }
+
+// isNotToBeWritten reports whether the parameters of a file's name say so. Its
+// path may have the same words in it.
+func isNotToBeWritten(dataSourceName string) bool {
+	_, query, _ := strings.Cut(dataSourceName, "?")
+	for parameter := range strings.SplitSeq(query, "&") {
+		if parameter == "mode=ro" || parameter == "immutable=1" {
+			return true
+		}
+	}
+	return false
+}

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -135,4 +136,20 @@ func says(err error, texts ...string) bool {
 		}
 	}
 	return false
+}
+
+// withMeaning returns shown behind the fault that err means, if it means one.
+func withMeaning(err, shown error) error {
+	for _, kind := range []struct {
+		meaning *Fault
+		is      func(error) bool
+	}{
+		{ErrBusy, isBusy}, {ErrTooLarge, isTooBig}, {ErrRolledBack, isTimedOut}, {ErrUnavailable, isUnavailable},
+		{ErrFull, isFull}, {ErrReadOnly, isReadOnly}, {ErrCorrupt, isCorrupt},
+	} {
+		if kind.is(err) {
+			return fmt.Errorf("%w: %w", kind.meaning, shown)
+		}
+	}
+	return shown
 }
