@@ -2,7 +2,6 @@ package engine
 
 import (
 	"errors"
-	"log/slog"
 	"strings"
 )
 
@@ -59,10 +58,4 @@ type brokenError struct{ error }
 func isBroken(err error) bool {
 	var broken brokenError
 	return errors.As(err, &broken)
-}
-
-// witness logs the panics of a driver.
-type witness struct {
-	logger *slog.Logger
-	secret secret
 }

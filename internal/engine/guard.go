@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"reflect"
 	"runtime/debug"
 
@@ -27,6 +28,12 @@ type guardedConn struct {
 	broken error // why no call is made any more; database/sql makes them one at a time
 
 	prepared *prepared // nil: the driver keeps no statements
+}
+
+// witness logs the panics of a driver.
+type witness struct {
+	logger *slog.Logger
+	secret secret
 }
 
 // recovered turns a panic into an error. It must be deferred itself.
