@@ -25,11 +25,7 @@ func (db *DB) writeBatch(ctx context.Context, call *Call) error {
 	}
 	if mine {
 		j.come = make(chan struct{})
-		if ctx.Done() == nil {
-			db.leadBatch(j)
-		} else {
-			go db.leadBatch(j) // which others may rely on when ctx has ended
-		}
+		go db.leadBatch(j)
 		if !j.wait() {
 			return fmt.Errorf("%w: %w", ErrCommitUnknown, ctx.Err())
 		}
@@ -41,25 +37,42 @@ func (db *DB) writeBatch(ctx context.Context, call *Call) error {
 }
 
 // leadBatch sends the call of a job whose turn it is, and those that gathered
-// behind it, and sees to what their answers ask for.
+// behind it, and sees to what their answers ask for. It runs on a goroutine of its
+// own, on which others may rely when the first has left.
 func (db *DB) leadBatch(first *job) {
 	group := []*job{first}
-	defer func() {
-		for _, j := range group {
-			j.serve()
+	passed, served := false, false
+	pass := func() {
+		if !passed {
+			passed = true
+			db.line.pass()
 		}
-	}()
+	}
+	serve := func() {
+		if !served {
+			served = true
+			for _, j := range group {
+				j.serve()
+			}
+		}
+	}
+	defer pass()
+	defer serve() // also if a call ends the goroutine
 	if !first.call.Whole {
 		group = append(group, db.gather(mostWeight-first.call.Weight)...)
 	}
 	ctx, cancel := whileAny(group)
 	defer cancel()
-	committed := func() (committed []*unit) {
-		defer db.line.pass()
-		return db.sendGroup(ctx, group)
-	}()
+	committed := db.sendGroup(ctx, group)
+	if db.queued.conn == nil {
+		pass()
+	}
 	for _, u := range committed {
 		u.conclude(ctx, db)
+	}
+	serve()
+	if !passed {
+		db.queued.rest()
 	}
 }
 
@@ -149,7 +162,12 @@ func (db *DB) sendOnce(ctx context.Context, units []*unit) (err error) {
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
+	kept := false
+	defer func() {
+		if !kept {
+			conn.Close()
+		}
+	}()
 	var results []sqlbatch.Result
 	err = conn.Raw(func(c any) error {
 		batch, ok := batchConn(c)
@@ -161,7 +179,10 @@ func (db *DB) sendOnce(ctx context.Context, units []*unit) (err error) {
 		return err
 	})
 	switch {
+	case err == nil && len(results) != len(request.steps):
+		return fmt.Errorf("%w: %d results for %d steps", ErrCommitUnknown, len(results), len(request.steps))
 	case err == nil:
+		kept = db.queued.keep(conn, request.waited(results))
 		return request.read(results)
 	case sqlbatch.NothingDone(err):
 		return err

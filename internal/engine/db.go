@@ -21,6 +21,7 @@ type DB struct {
 
 	line       line
 	contention *contention // of nodes on a server whose driver sends statements one at a time; nil elsewhere
+	queued     queued      // the connection that is to rest on a server that takes batches
 	closed     atomic.Bool
 	watches    atomic.Int32 // on connections of the program's pool
 

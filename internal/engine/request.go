@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"time"
 
 	"example.com/outbox/sqlbatch"
 )
@@ -13,7 +14,7 @@ import (
 // request is a batch that runs units in a transaction of its own:
 //
 //	the looks of units that may have nothing to do
-//	BEGIN IMMEDIATE       if a unit has something to do
+//	BEGIN IMMEDIATE       if a unit has something to do; the server's clock before it and after
 //	the statements of the units, each after the one before; with several units
 //	each is in a savepoint, which is undone if one of its statements fails
 //	COMMIT                if all went well, or was undone
@@ -22,8 +23,8 @@ type request struct {
 	units []*unit
 	steps []sqlbatch.Step
 
-	begin, commit int
-	places        []place
+	called, begin, begun, commit int
+	places                       []place
 }
 
 // place says which steps belong to a unit.
@@ -76,7 +77,9 @@ func (r *request) plan(db *DB) error {
 	if len(needed) == len(r.units) {
 		wanted = sqlbatch.Or(needed...)
 	}
+	r.called = r.add(serverClock, nil, wanted)
 	r.begin = r.add(immediate, nil, wanted)
+	r.begun = r.add(serverClock, nil, sqlbatch.OK(r.begin))
 	done := []sqlbatch.Condition{sqlbatch.OK(r.begin), open}
 	for i := range r.units {
 		done = append(done, r.addUnit(i))
@@ -116,11 +119,13 @@ func (r *request) addUnit(i int) sqlbatch.Condition {
 	return sqlbatch.Or(sqlbatch.OK(at.release), sqlbatch.OK(at.undone), sqlbatch.Not(sqlbatch.OK(at.savepoint)))
 }
 
+// waited returns how long BEGIN has waited for the lock.
+func (r *request) waited(results []sqlbatch.Result) time.Duration {
+	return between(results[r.called].Rows, results[r.begun].Rows)
+}
+
 // read takes the results to the units. Its error is for all of them.
 func (r *request) read(results []sqlbatch.Result) error {
-	if len(results) != len(r.steps) {
-		return fmt.Errorf("%w: %d results for %d steps", ErrCommitUnknown, len(results), len(r.steps))
-	}
 	begin, commit := results[r.begin], results[r.commit]
 	if begin.Err != nil {
 		return begin.Err
