@@ -32,6 +32,7 @@ const (
 	restFactor  = 10
 	longestRest = 200 * time.Millisecond
 
+	mostTries    = 5
 	placeTimeout = 10 * time.Second // a server lets a BEGIN wait for 5
 )
 
@@ -56,20 +57,42 @@ func (q *queued) keep(conn *sql.Conn, waited time.Duration) bool {
 
 // rest keeps the line from sending for a while, and gives the connection back.
 func (q *queued) rest() {
-	pause := min(restFactor*(q.waited-shortWait), longestRest)
-	time.Sleep(pause/2 + rand.N(pause)) // nodes must not come back together
-	if q.waited >= riskyWait {
-		ctx, cancel := context.WithTimeout(context.Background(), placeTimeout)
-		defer cancel()
-		_ = q.conn.Raw(func(c any) error {
-			if batch, ok := batchConn(c); ok {
-				_, _ = batch.Batch(ctx, []sqlbatch.Step{{Query: immediate}, {Query: "COMMIT", If: sqlbatch.OK(0)}})
-			}
-			return nil
-		})
+	for tries := 0; ; tries++ {
+		pause := min(restFactor*(q.waited-shortWait), longestRest)
+		time.Sleep(pause/2 + rand.N(pause)) // nodes must not come back together
+		if q.waited < riskyWait || tries == mostTries {
+			break
+		}
+		q.waited = takePlace(q.conn) // it may leave another behind
+		if q.waited <= shortWait {
+			break
+		}
 	}
 	q.conn.Close()
 	*q = queued{}
+}
+
+// takePlace begins and ends a transaction, and returns how long it waited.
+func takePlace(conn *sql.Conn) (waited time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), placeTimeout)
+	defer cancel()
+	_ = conn.Raw(func(c any) error {
+		batch, ok := batchConn(c)
+		if !ok {
+			return nil
+		}
+		results, err := batch.Batch(ctx, []sqlbatch.Step{
+			{Query: serverClock},
+			{Query: immediate},
+			{Query: "COMMIT", If: sqlbatch.OK(1)},
+			{Query: serverClock},
+		})
+		if err == nil && len(results) == 4 {
+			waited = between(results[0].Rows, results[3].Rows)
+		}
+		return nil
+	})
+	return waited
 }
 
 // serverClock is a query for the server's time in milliseconds.
