@@ -97,8 +97,8 @@ func whileAny(group []*job) (context.Context, context.CancelFunc) {
 func (db *DB) sendGroup(ctx context.Context, group []*job) []*unit {
 	alive := make([]*job, 0, len(group))
 	for _, j := range group {
-		j.err = j.ctx.Err()
-		if j.err == nil {
+		if j.err = j.ctx.Err(); j.err == nil {
+			j.err = errEndedGoroutine // if nothing else becomes of it
 			alive = append(alive, j)
 		}
 	}
@@ -112,16 +112,15 @@ func (db *DB) sendGroup(ctx context.Context, group []*job) []*unit {
 		switch {
 		case errors.Is(err, errApart) || err == nil && u.apart:
 			for _, j := range u.jobs {
-				j.err = nil
 				alone := &unit{call: j.call, jobs: []*job{j}}
 				if err := db.sendPatiently(ctx, []*unit{alone}); err != nil {
-					alone.fail(err)
+					alone.settle(err)
 				} else {
 					committed = append(committed, alone)
 				}
 			}
 		case err != nil:
-			u.fail(err)
+			u.settle(err)
 		default:
 			committed = append(committed, u)
 		}
@@ -138,7 +137,11 @@ func (db *DB) sendPatiently(ctx context.Context, units []*unit) error {
 	if len(units) == 1 && (units[0].call.Whole || units[0].tooLarge()) {
 		u := units[0]
 		u.concluded = true
-		return db.sendWhole(ctx, u)
+		err := db.sendWhole(ctx, u)
+		if err == nil {
+			u.settle(nil)
+		}
+		return err
 	}
 	return db.retryBusy(ctx, func() error { return db.sendOnce(ctx, units) })
 }
@@ -158,6 +161,9 @@ func (db *DB) sendOnce(ctx context.Context, units []*unit) (err error) {
 	if err := request.plan(db); err != nil {
 		return err
 	}
+	for _, u := range units {
+		u.settle(nil) // unless it turns out otherwise: what could end the goroutine has not
+	}
 	conn, err := db.pool.Conn(ctx)
 	if err != nil {
 		return err
@@ -169,15 +175,18 @@ func (db *DB) sendOnce(ctx context.Context, units []*unit) (err error) {
 		}
 	}()
 	var results []sqlbatch.Result
-	err = conn.Raw(func(c any) error {
+	err = conn.Raw(func(c any) (err error) {
 		batch, ok := batchConn(c)
 		if !ok {
 			return errors.ErrUnsupported
 		}
-		var err error
+		defer recovered(db.config.Logger, &err) // others rely on this goroutine
 		results, err = batch.Batch(ctx, request.steps)
 		return err
 	})
+	if isBroken(err) {
+		discard(conn)
+	}
 	switch {
 	case err == nil && len(results) != len(request.steps):
 		return fmt.Errorf("%w: %d results for %d steps", ErrCommitUnknown, len(results), len(request.steps))
@@ -185,10 +194,13 @@ func (db *DB) sendOnce(ctx context.Context, units []*unit) (err error) {
 		kept = db.queued.keep(conn, request.waited(results))
 		return request.read(results)
 	case sqlbatch.NothingDone(err):
+		if request.shared() && !isBusy(err) && !isUnavailable(err) && !isEnded(err) {
+			return errApart // what one of them asks for may be at fault
+		}
 		return err
-	case sqlbatch.Lost(err), isEnded(err):
+	case sqlbatch.Lost(err), isEnded(err), isBroken(err):
 		return fmt.Errorf("%w: %w", ErrCommitUnknown, err)
-	case len(units) > 1:
+	case request.shared():
 		return errApart
 	}
 	return err
@@ -219,8 +231,8 @@ func unitsOf(group []*job) (units []*unit) {
 	return units
 }
 
-// fail gives all jobs of a unit an outcome.
-func (u *unit) fail(err error) {
+// settle gives all jobs of a unit an outcome.
+func (u *unit) settle(err error) {
 	for _, j := range u.jobs {
 		j.err = err
 	}
@@ -243,6 +255,6 @@ func (u *unit) conclude(ctx context.Context, db *DB) {
 		return u.call.Then(ctx, conn, u.now)
 	})
 	if err != nil {
-		u.fail(fmt.Errorf("%w: %w", ErrCommitUnknown, err))
+		u.settle(fmt.Errorf("%w: %w", ErrCommitUnknown, err))
 	}
 }

@@ -40,6 +40,9 @@ func newRequest(units []*unit) *request {
 	return &request{units: units, places: make([]place, len(units))}
 }
 
+// shared reports whether several jobs are in it.
+func (r *request) shared() bool { return len(r.units) > 1 || len(r.units[0].jobs) > 1 }
+
 func (r *request) add(query string, args []any, condition sqlbatch.Condition) int {
 	r.steps = append(r.steps, sqlbatch.Step{Query: query, Args: args, If: condition})
 	return len(r.steps) - 1
@@ -66,7 +69,7 @@ func (r *request) plan(db *DB) error {
 			return nil
 		})
 		if err != nil {
-			if len(r.units) > 1 || len(u.jobs) > 1 {
+			if r.shared() {
 				u.jobs[0].panicked = nil
 				return errApart // one by one, only its own call fails
 			}
@@ -134,7 +137,7 @@ func (r *request) read(results []sqlbatch.Result) error {
 		for i, u := range r.units {
 			u.concluded = true
 			if err := results[r.places[i].look].Err; !isFail(err) {
-				u.fail(err)
+				u.settle(err)
 			}
 		}
 		return nil
@@ -147,18 +150,18 @@ func (r *request) read(results []sqlbatch.Result) error {
 		if at.look >= 0 && results[at.look].Err != nil {
 			u.concluded = true
 			if err := results[at.look].Err; !isFail(err) {
-				u.fail(err)
+				u.settle(err)
 			}
 			continue
 		}
 		if err := u.failure(results, at); err != nil {
 			u.concluded, u.apart = true, len(u.jobs) > 1
-			u.fail(err)
+			u.settle(err)
 			continue
 		}
 		if err := u.protect(func() error { return u.feed(results[at.first : at.last+1]) }); err != nil {
 			u.concluded = true
-			u.fail(fmt.Errorf("%w: %w", ErrCommitUnknown, err))
+			u.settle(fmt.Errorf("%w: %w", ErrCommitUnknown, err))
 		}
 	}
 	return nil
@@ -171,14 +174,14 @@ func (r *request) notCommitted(results []sqlbatch.Result, commit sqlbatch.Result
 		return nil
 	case commit.Ran && isBusy(commit.Err):
 		return commit.Err
-	case commit.Ran && isNoTransaction(commit.Err):
+	case commit.Ran && (isNoTransaction(commit.Err) || isTimedOut(commit.Err)):
 		return fmt.Errorf("%w: %w", ErrRolledBack, commit.Err)
 	case commit.Ran:
 		if isFull(commit.Err) || IsReferenced(commit.Err) {
 			return commit.Err
 		}
 		return fmt.Errorf("%w: %w", ErrCommitUnknown, commit.Err)
-	case len(r.units) > 1 || len(r.units[0].jobs) > 1:
+	case r.shared():
 		return errApart
 	}
 	return cmp.Or(r.units[0].failure(results, r.places[0]), error(ErrRolledBack))

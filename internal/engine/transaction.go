@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -85,12 +86,23 @@ func (s *session) first(ctx context.Context, call func(conn *sql.Conn) error) er
 		if !s.unbegun {
 			return call(s.conn)
 		}
-		return s.db.retryBusy(ctx, func() error {
-			err := call(s.conn)
-			s.unbegun = sqlbatch.NothingDone(err)
-			return err
+		var failed error
+		err := s.db.retryBusy(ctx, func() error {
+			failed = call(s.conn)
+			if s.unbegun = sqlbatch.NothingDone(failed) && !begun(s.conn); s.unbegun {
+				return failed
+			}
+			return nil // what was begun is not to be done twice
 		})
+		return cmp.Or(err, failed)
 	})
+}
+
+// begun reports whether a transaction is open on a connection that takes batches,
+// whose BEGIN may have succeeded although the statement behind it was refused.
+func begun(conn *sql.Conn) bool {
+	open, known := inTransaction(conn)
+	return known && open
 }
 
 func (db *DB) beginOn(ctx context.Context, conn *sql.Conn, statement string) error {
