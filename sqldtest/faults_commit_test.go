@@ -123,9 +123,13 @@ func TestCommitThatNeverReachedTheServerStoresNothing(t *testing.T) {
 }
 
 func TestServerThatIsDownAtCommitHasStoredNothing(t *testing.T) {
+	eachDriver(t, testServerThatIsDownAtCommitHasStoredNothing)
+}
+
+func testServerThatIsDownAtCommitHasStoredNothing(t *testing.T, driver string) {
 	t.Parallel()
 	server := startServer(t)
-	store := open(t, server.url(), nil)
+	store := openOver(t, driver, server.url(), nil)
 	staged := row(uuid.New(), 0)
 	err := store.Update(patiently(t), func(ctx context.Context, tx outbox.Tx) error {
 		_, err := store.AppendTx(ctx, tx, staged)

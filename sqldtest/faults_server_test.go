@@ -19,6 +19,10 @@ import (
 )
 
 func TestStoreSurvivesAServerThatForgotAllItsStreams(t *testing.T) {
+	eachDriver(t, testStoreSurvivesAServerThatForgotAllItsStreams)
+}
+
+func testStoreSurvivesAServerThatForgotAllItsStreams(t *testing.T, driver string) {
 	t.Parallel()
 	const streams = 8
 	for name, forget := range map[string]func(*server){
@@ -45,13 +49,13 @@ func TestStoreSurvivesAServerThatForgotAllItsStreams(t *testing.T) {
 			t.Run(name+"/"+first, func(t *testing.T) {
 				t.Parallel()
 				server := startServer(t)
-				db, err := sql.Open("libsql", server.url())
+				db, err := sql.Open(driver, server.url())
 				require.NoError(t, err)
 				defer db.Close()
 				db.SetMaxIdleConns(streams)
 				store := outbox.New(db, nil)
 				require.NoError(t, store.Migrate(patiently(t)))
-				opened := open(t, server.url(), nil)
+				opened := openOver(t, driver, server.url(), nil)
 				requireWorks(t, opened)
 
 				var conns []*sql.Conn
@@ -76,9 +80,13 @@ func TestStoreSurvivesAServerThatForgotAllItsStreams(t *testing.T) {
 }
 
 func TestFrozenServerHoldsNoCallPastItsDeadline(t *testing.T) {
+	eachDriver(t, testFrozenServerHoldsNoCallPastItsDeadline)
+}
+
+func testFrozenServerHoldsNoCallPastItsDeadline(t *testing.T, driver string) {
 	t.Parallel()
 	server := startServer(t)
-	store := open(t, server.url(), nil)
+	store := openOver(t, driver, server.url(), nil)
 	claimed := claimedRow(t, store)
 	server.freeze()
 	for range 2 { // more than the pool has connections
@@ -109,13 +117,17 @@ func TestAnswersThatNeverComeDoNotUseUpThePool(t *testing.T) {
 }
 
 func TestServerDownWhileGoroutinesAppend(t *testing.T) {
+	eachDriver(t, testServerDownWhileGoroutinesAppend)
+}
+
+func testServerDownWhileGoroutinesAppend(t *testing.T, driver string) {
 	t.Parallel()
 	const (
 		writers = 8
 		down    = 20 * time.Second
 	)
 	server := startServer(t)
-	store := open(t, server.url(), nil)
+	store := openOver(t, driver, server.url(), nil)
 	var (
 		all      sync.WaitGroup
 		attempts atomic.Int64

@@ -13,17 +13,22 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestPayloadsNearTheServersLimit(t *testing.T) {
+func TestPayloadsNearTheServersLimit(t *testing.T) { eachDriver(t, testPayloadsNearTheServersLimit) }
+
+func testPayloadsNearTheServersLimit(t *testing.T, driver string) {
 	t.Parallel()
-	const largest = 4_999_994 // bytes of a blob that the server stores
-	store := open(t, startServer(t).url(), nil)
+	largest := 4_999_994 // bytes of a blob that the server stores
+	if driver == "hrana" {
+		largest = 4_990_000 // it travels with its key in one record
+	}
+	store := openOver(t, driver, startServer(t).url(), nil)
 	ctx := patiently(t)
 	rows := []outbox.Row{row(uuid.New(), 0), row(uuid.New(), 1), row(uuid.New(), 2)}
 	rows[1].Input.Data = make([]byte, largest)
 	for i := range rows[1].Input.Data {
 		rows[1].Input.Data[i] = byte(i % 251)
 	}
-	for _, size := range []int{largest + 1, 5_000_001, 20_000_000} {
+	for _, size := range []int{4_999_995, 5_000_001, 20_000_000} {
 		tooLarge := row(uuid.New(), 3)
 		tooLarge.Input.Data = make([]byte, size)
 		_, err := store.Append(ctx, rows[0], tooLarge, rows[2])

@@ -14,6 +14,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// eachDriver runs a test over all drivers.
+func eachDriver(t *testing.T, test func(t *testing.T, driver string)) {
+	for _, driver := range drivers {
+		t.Run(driver, func(t *testing.T) { test(t, driver) })
+	}
+}
+
 // patience is more than any call needs that does not hang: a server may keep
 // the lock of a connection that was cut for 10 seconds.
 const patience = 40 * time.Second

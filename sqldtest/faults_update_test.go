@@ -14,6 +14,10 @@ import (
 )
 
 func TestUpdateWhoseTransactionTheServerDroppedStoresNothing(t *testing.T) {
+	eachDriver(t, testUpdateWhoseTransactionTheServerDroppedStoresNothing)
+}
+
+func testUpdateWhoseTransactionTheServerDroppedStoresNothing(t *testing.T, driver string) {
 	t.Parallel()
 	const first = "INSERT INTO host VALUES (1)"
 	drops := map[string]func(t *testing.T, s *server){
@@ -23,7 +27,7 @@ func TestUpdateWhoseTransactionTheServerDroppedStoresNothing(t *testing.T) {
 		},
 		"idle for longer than 10 s": func(*testing.T, *server) { time.Sleep(11 * time.Second) },
 		"open for longer than 5 s while another waits": func(t *testing.T, s *server) {
-			other := open(t, s.url(), nil) // migrated already: this takes no lock
+			other := openOver(t, driver, s.url(), nil) // migrated already: this takes no lock
 			_, err := other.Append(patiently(t), row(uuid.New(), 0))
 			require.NoError(t, err, "the one that waits")
 		},
@@ -57,7 +61,7 @@ func TestUpdateWhoseTransactionTheServerDroppedStoresNothing(t *testing.T) {
 			t.Run(dropped+"/"+ending, func(t *testing.T) {
 				t.Parallel()
 				server := startServer(t)
-				store := open(t, server.url(), nil)
+				store := openOver(t, driver, server.url(), nil)
 				require.NoError(t, store.Update(patiently(t), func(ctx context.Context, tx outbox.Tx) error {
 					_, err := tx.ExecContext(ctx, "CREATE TABLE host (n INTEGER)")
 					return err
@@ -86,10 +90,14 @@ func TestUpdateWhoseTransactionTheServerDroppedStoresNothing(t *testing.T) {
 }
 
 func TestServerThatFreezesInTheMiddleOfAnUpdate(t *testing.T) {
+	eachDriver(t, testServerThatFreezesInTheMiddleOfAnUpdate)
+}
+
+func testServerThatFreezesInTheMiddleOfAnUpdate(t *testing.T, driver string) {
 	t.Parallel()
 	for _, swallows := range []bool{false, true} {
 		server := startServer(t)
-		store := open(t, server.url(), nil)
+		store := openOver(t, driver, server.url(), nil)
 		staged := row(uuid.New(), 0)
 		err := returnsInTime(t, func(ctx context.Context) error {
 			return store.Update(ctx, func(ctx context.Context, tx outbox.Tx) error {

@@ -33,6 +33,9 @@ func (db *DB) writeBatch(ctx context.Context, call *Call) error {
 	if j.panicked != nil {
 		panic(j.panicked)
 	}
+	if reason := ctx.Err(); reason != nil && isEnded(j.err) && !errors.Is(j.err, reason) {
+		return fmt.Errorf("%w: %w", reason, j.err) // the request's own context was cancelled for it
+	}
 	return j.err
 }
 
@@ -78,6 +81,9 @@ func (db *DB) leadBatch(first *job) {
 
 // whileAny returns a context that ends once those of all jobs have.
 func whileAny(group []*job) (context.Context, context.CancelFunc) {
+	if len(group) == 1 {
+		return group[0].ctx, func() {}
+	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(group[0].ctx))
 	go func() {
 		for _, j := range group {

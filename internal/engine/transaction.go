@@ -166,6 +166,9 @@ func (db *DB) commitOn(ctx, patient context.Context, conn *sql.Conn) error {
 	switch {
 	case sqlbatch.Lost(err):
 		discard(conn)
+		if ctx.Err() != nil {
+			return fmt.Errorf("%w: %w: %w", ErrCommitUnknown, ctx.Err(), err) // err is of the context that outlived it
+		}
 		return fmt.Errorf("%w: %w", ErrCommitUnknown, err)
 	case isNoTransaction(err):
 		return ErrRolledBack
