@@ -39,6 +39,7 @@ type faultKind int
 const (
 	cutRequest faultKind = iota + 1 // the connection ends before the server has the request
 	cutAnswer                       // the server does what is asked; of its answer only some bytes pass
+	halve                           // the connection ends when the server has half of what was read of the request
 	freeze                          // the server does what is asked; its answer waits until thaw is called
 )
 
@@ -156,6 +157,9 @@ func (p *proxy) serve(client net.Conn) {
 		struck := p.take(buffer[:n]) // a request's statement is in the first bytes read of it
 		switch struck.kind {
 		case cutRequest:
+			return
+		case halve:
+			_, _ = upstream.Write(buffer[:n/2])
 			return
 		case cutAnswer, freeze:
 			befallen.Store(&struck)

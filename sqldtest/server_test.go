@@ -29,12 +29,18 @@ type server struct {
 	t          testing.TB
 	dir        string
 	http, grpc string // addresses
+	args       []string
 	cmd        *exec.Cmd
 }
 
-func startServer(t testing.TB) *server {
+func startServer(t testing.TB, args ...string) *server {
 	t.Helper()
-	s := &server{t: t, dir: t.TempDir(), http: freeAddress(t), grpc: freeAddress(t)}
+	return startServerIn(t, t.TempDir(), args...)
+}
+
+func startServerIn(t testing.TB, dir string, args ...string) *server {
+	t.Helper()
+	s := &server{t: t, dir: dir, http: freeAddress(t), grpc: freeAddress(t), args: args}
 	s.start()
 	t.Cleanup(s.kill)
 	return s
@@ -52,8 +58,8 @@ func (s *server) start() {
 	log, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	require.NoError(s.t, err)
 	defer log.Close()
-	s.cmd = exec.Command(program, "--db-path", filepath.Join(s.dir, "data"),
-		"--http-listen-addr", s.http, "--grpc-listen-addr", s.grpc)
+	args := append([]string{"--db-path", filepath.Join(s.dir, "data"), "--http-listen-addr", s.http, "--grpc-listen-addr", s.grpc}, s.args...)
+	s.cmd = exec.Command(program, args...)
 	s.cmd.Stdout, s.cmd.Stderr = log, log
 	require.NoError(s.t, s.cmd.Start())
 	for range 1000 {

@@ -25,11 +25,7 @@ func (db *DB) writeBatch(ctx context.Context, call *Call) error {
 	}
 	if mine {
 		j.come = make(chan struct{})
-		if ctx.Done() == nil {
-			db.leadBatch(j)
-		} else {
-			go db.leadBatch(j) // which others may rely on when ctx has ended
-		}
+		go db.leadBatch(j)
 		if !j.wait() {
 			return fmt.Errorf("%w: %w", ErrCommitUnknown, ctx.Err())
 		}
@@ -37,34 +33,57 @@ func (db *DB) writeBatch(ctx context.Context, call *Call) error {
 	if j.panicked != nil {
 		panic(j.panicked)
 	}
+	if reason := ctx.Err(); reason != nil && isEnded(j.err) && !errors.Is(j.err, reason) {
+		return fmt.Errorf("%w: %w", reason, j.err) // the request's own context was cancelled for it
+	}
 	return j.err
 }
 
 // leadBatch sends the call of a job whose turn it is, and those that gathered
-// behind it, and sees to what their answers ask for.
+// behind it, and sees to what their answers ask for. It runs on a goroutine of its
+// own, on which others may rely when the first has left.
 func (db *DB) leadBatch(first *job) {
 	group := []*job{first}
-	defer func() {
-		for _, j := range group {
-			j.serve()
+	passed, served := false, false
+	pass := func() {
+		if !passed {
+			passed = true
+			db.line.pass()
 		}
-	}()
+	}
+	serve := func() {
+		if !served {
+			served = true
+			for _, j := range group {
+				j.serve()
+			}
+		}
+	}
+	defer pass()
+	defer serve() // also if a call ends the goroutine
 	if !first.call.Whole {
 		group = append(group, db.line.gather(mostWeight-first.call.Weight)...)
 	}
 	ctx, cancel := whileAny(group)
 	defer cancel()
-	committed := func() (committed []*unit) {
-		defer db.line.pass()
-		return db.sendGroup(ctx, group)
-	}()
+	committed := db.sendGroup(ctx, group)
+	if db.queued.conn == nil {
+		pass()
+	}
 	for _, u := range committed {
 		db.conclude(ctx, u)
+	}
+	serve()
+	if !passed {
+		db.queued.rest()
 	}
 }
 
 // whileAny returns a context that ends once those of all jobs have.
 func whileAny(group []*job) (context.Context, context.CancelFunc) {
+	if len(group) == 1 {
+		return group[0].ctx, func() {}
+	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(group[0].ctx))
 	go func() {
 		for _, j := range group {
@@ -84,8 +103,8 @@ func whileAny(group []*job) (context.Context, context.CancelFunc) {
 func (db *DB) sendGroup(ctx context.Context, group []*job) []*unit {
 	alive := make([]*job, 0, len(group))
 	for _, j := range group {
-		j.err = j.ctx.Err()
-		if j.err == nil {
+		if j.err = j.ctx.Err(); j.err == nil {
+			j.err = errEndedGoroutine // if nothing else becomes of it
 			alive = append(alive, j)
 		}
 	}
@@ -99,16 +118,15 @@ func (db *DB) sendGroup(ctx context.Context, group []*job) []*unit {
 		switch {
 		case errors.Is(err, errApart) || err == nil && u.apart:
 			for _, j := range u.jobs {
-				j.err = nil
 				alone := &unit{call: j.call, jobs: []*job{j}}
 				if err := db.sendPatiently(ctx, []*unit{alone}); err != nil {
-					alone.fail(err)
+					alone.settle(err)
 				} else {
 					committed = append(committed, alone)
 				}
 			}
 		case err != nil:
-			u.fail(err)
+			u.settle(err)
 		default:
 			committed = append(committed, u)
 		}
@@ -122,7 +140,11 @@ func (db *DB) sendPatiently(ctx context.Context, units []*unit) error {
 	if len(units) == 1 && (units[0].call.Whole || units[0].tooLarge()) {
 		u := units[0]
 		u.concluded = true
-		return db.sendWhole(ctx, u)
+		err := db.sendWhole(ctx, u)
+		if err == nil {
+			u.settle(nil)
+		}
+		return err
 	}
 	return db.retryBusy(ctx, func() error { return db.sendOnce(ctx, units) })
 }
@@ -142,29 +164,46 @@ func (db *DB) sendOnce(ctx context.Context, units []*unit) (err error) {
 	if err := request.plan(db); err != nil {
 		return err
 	}
+	for _, u := range units {
+		u.settle(nil) // unless it turns out otherwise: what could end the goroutine has not
+	}
 	conn, err := db.pool.Conn(ctx)
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
+	kept := false
+	defer func() {
+		if !kept {
+			conn.Close()
+		}
+	}()
 	var results []sqlbatch.Result
-	err = conn.Raw(func(c any) error {
+	err = conn.Raw(func(c any) (err error) {
 		batch, ok := batchConn(c)
 		if !ok {
 			return errors.ErrUnsupported
 		}
-		var err error
+		defer db.witness().recovered(&err) // others rely on this goroutine
 		results, err = batch.Batch(ctx, request.steps)
 		return err
 	})
+	if isBroken(err) {
+		discard(conn)
+	}
 	switch {
+	case err == nil && len(results) != len(request.steps):
+		return fmt.Errorf("%w: %d results for %d steps", ErrCommitUnknown, len(results), len(request.steps))
 	case err == nil:
+		kept = db.queued.keep(conn, request.waited(results))
 		return request.read(results)
 	case sqlbatch.NothingDone(err):
+		if request.shared() && !isBusy(err) && !isUnavailable(err) && !isEnded(err) {
+			return errApart // what one of them asks for may be at fault
+		}
 		return err
-	case sqlbatch.Lost(err), isEnded(err):
+	case sqlbatch.Lost(err), isEnded(err), isBroken(err):
 		return fmt.Errorf("%w: %w", ErrCommitUnknown, err)
-	case len(units) > 1:
+	case request.shared():
 		return errApart
 	}
 	return err
@@ -184,6 +223,6 @@ func (db *DB) conclude(ctx context.Context, u *unit) {
 		return u.call.Then(ctx, conn, u.now)
 	})
 	if err != nil {
-		u.fail(fmt.Errorf("%w: %w", ErrCommitUnknown, err))
+		u.settle(fmt.Errorf("%w: %w", ErrCommitUnknown, err))
 	}
 }

@@ -21,6 +21,7 @@ type DB struct {
 
 	line       line
 	contention *contention // of nodes on a server whose driver sends statements one at a time; nil elsewhere
+	queued     queued      // the connection that is to rest on a server that takes batches
 	closed     atomic.Bool
 	watches    atomic.Int32 // on connections of the program's pool
 
@@ -72,6 +73,14 @@ func (db *DB) admit(ctx context.Context) error {
 		return ErrInUpdate
 	}
 	return ctx.Err()
+}
+
+// witness is who sees a driver panic.
+func (db *DB) witness() witness {
+	if db.connector != nil {
+		return db.connector.witness
+	}
+	return witness{logger: db.config.Logger}
 }
 
 func (db *DB) retryBusy(ctx context.Context, attempt func() error) error {

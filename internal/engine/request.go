@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"time"
 
 	"example.com/outbox/sqlbatch"
 )
@@ -36,8 +37,8 @@ func unitsOf(group []*job) (units []*unit) {
 	return units
 }
 
-// fail gives all jobs of a unit an outcome.
-func (u *unit) fail(err error) {
+// settle gives all jobs of a unit an outcome.
+func (u *unit) settle(err error) {
 	for _, j := range u.jobs {
 		j.err = err
 	}
@@ -49,7 +50,7 @@ func (u *unit) protect(fn func() error) error { return u.jobs[0].protect(fn) }
 // request is a batch that runs units in a transaction of its own:
 //
 //	the looks of units that may have nothing to do
-//	BEGIN IMMEDIATE       if a unit has something to do
+//	BEGIN IMMEDIATE       if a unit has something to do; the server's clock before it and after
 //	the statements of the units, each after the one before; with several units
 //	each is in a savepoint, which is undone if one of its statements fails
 //	COMMIT                if all went well, or was undone
@@ -58,8 +59,8 @@ type request struct {
 	units []*unit
 	steps []sqlbatch.Step
 
-	begin, commit int
-	places        []place
+	called, begin, begun, commit int
+	places                       []place
 }
 
 // place says which steps belong to a unit.
@@ -74,6 +75,9 @@ type place struct {
 func newRequest(units []*unit) *request {
 	return &request{units: units, places: make([]place, len(units))}
 }
+
+// shared reports whether several jobs are in it.
+func (r *request) shared() bool { return len(r.units) > 1 || len(r.units[0].jobs) > 1 }
 
 func (r *request) add(query string, args []any, condition sqlbatch.Condition) int {
 	r.steps = append(r.steps, sqlbatch.Step{Query: query, Args: args, If: condition})
@@ -101,7 +105,7 @@ func (r *request) plan(db *DB) error {
 			return nil
 		})
 		if err != nil {
-			if len(r.units) > 1 || len(u.jobs) > 1 {
+			if r.shared() {
 				u.jobs[0].panicked = nil
 				return errApart // one by one, only its own call fails
 			}
@@ -112,7 +116,9 @@ func (r *request) plan(db *DB) error {
 	if len(needed) == len(r.units) {
 		wanted = sqlbatch.Or(needed...)
 	}
+	r.called = r.add(serverClock, nil, wanted)
 	r.begin = r.add(immediate, nil, wanted)
+	r.begun = r.add(serverClock, nil, sqlbatch.OK(r.begin))
 	done := []sqlbatch.Condition{sqlbatch.OK(r.begin), open}
 	for i := range r.units {
 		done = append(done, r.addUnit(i))
@@ -152,11 +158,13 @@ func (r *request) addUnit(i int) sqlbatch.Condition {
 	return sqlbatch.Or(sqlbatch.OK(at.release), sqlbatch.OK(at.undone), sqlbatch.Not(sqlbatch.OK(at.savepoint)))
 }
 
+// waited returns how long BEGIN has waited for the lock.
+func (r *request) waited(results []sqlbatch.Result) time.Duration {
+	return between(results[r.called].Rows, results[r.begun].Rows)
+}
+
 // read takes the results to the units. Its error is for all of them.
 func (r *request) read(results []sqlbatch.Result) error {
-	if len(results) != len(r.steps) {
-		return fmt.Errorf("%w: %d results for %d steps", ErrCommitUnknown, len(results), len(r.steps))
-	}
 	begin, commit := results[r.begin], results[r.commit]
 	if begin.Err != nil {
 		return begin.Err
@@ -165,7 +173,7 @@ func (r *request) read(results []sqlbatch.Result) error {
 		for i, u := range r.units {
 			u.concluded = true
 			if err := results[r.places[i].look].Err; !isFail(err) {
-				u.fail(err)
+				u.settle(err)
 			}
 		}
 		return nil
@@ -178,18 +186,18 @@ func (r *request) read(results []sqlbatch.Result) error {
 		if at.look >= 0 && results[at.look].Err != nil {
 			u.concluded = true
 			if err := results[at.look].Err; !isFail(err) {
-				u.fail(err)
+				u.settle(err)
 			}
 			continue
 		}
 		if err := u.failure(results, at); err != nil {
 			u.concluded, u.apart = true, len(u.jobs) > 1
-			u.fail(err)
+			u.settle(err)
 			continue
 		}
 		if err := u.protect(func() error { return u.feed(results[at.first : at.last+1]) }); err != nil {
 			u.concluded = true
-			u.fail(fmt.Errorf("%w: %w", ErrCommitUnknown, err))
+			u.settle(fmt.Errorf("%w: %w", ErrCommitUnknown, err))
 		}
 	}
 	return nil
@@ -202,14 +210,14 @@ func (r *request) notCommitted(results []sqlbatch.Result, commit sqlbatch.Result
 		return nil
 	case commit.Ran && isBusy(commit.Err):
 		return commit.Err
-	case commit.Ran && isNoTransaction(commit.Err):
+	case commit.Ran && (isNoTransaction(commit.Err) || isTimedOut(commit.Err)):
 		return fmt.Errorf("%w: %w", ErrRolledBack, commit.Err)
 	case commit.Ran:
 		if isFull(commit.Err) || IsReferenced(commit.Err) {
 			return commit.Err
 		}
 		return fmt.Errorf("%w: %w", ErrCommitUnknown, commit.Err)
-	case len(r.units) > 1 || len(r.units[0].jobs) > 1:
+	case r.shared():
 		return errApart
 	}
 	return cmp.Or(r.units[0].failure(results, r.places[0]), error(ErrRolledBack))

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -65,12 +66,23 @@ func (s *session) first(ctx context.Context, call func(conn *sql.Conn) error) er
 		if !s.unbegun {
 			return call(s.conn)
 		}
-		return s.db.retryBusy(ctx, func() error {
-			err := call(s.conn)
-			s.unbegun = sqlbatch.NothingDone(err)
-			return err
+		var failed error
+		err := s.db.retryBusy(ctx, func() error {
+			failed = call(s.conn)
+			if s.unbegun = sqlbatch.NothingDone(failed) && !begun(s.conn); s.unbegun {
+				return failed
+			}
+			return nil // what was begun is not to be done twice
 		})
+		return cmp.Or(err, failed)
 	})
+}
+
+// begun reports whether a transaction is open on a connection that takes batches,
+// whose BEGIN may have succeeded although the statement behind it was refused.
+func begun(conn *sql.Conn) bool {
+	open, known := inTransaction(conn)
+	return known && open
 }
 
 func (db *DB) beginOn(ctx context.Context, conn *sql.Conn, statement string) error {
@@ -134,6 +146,9 @@ func (db *DB) commitOn(ctx, patient context.Context, conn *sql.Conn) error {
 	switch {
 	case sqlbatch.Lost(err):
 		discard(conn)
+		if ctx.Err() != nil {
+			return fmt.Errorf("%w: %w: %w", ErrCommitUnknown, ctx.Err(), err) // err is of the context that outlived it
+		}
 		return fmt.Errorf("%w: %w", ErrCommitUnknown, err)
 	case isNoTransaction(err):
 		return ErrRolledBack
