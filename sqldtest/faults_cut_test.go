@@ -42,8 +42,8 @@ func TestConnectionCutInTheMiddleOfACallStoresAllOrNothing(t *testing.T) {
 	}
 	for _, request := range []struct{ name, text string }{
 		{"begin", `"BEGIN IMMEDIATE`},
-		{"update is described", `describe","sql":"UPDATE outbox`},
-		{"update", `"stmt":{"sql":"UPDATE outbox`},
+		{"update is described", `describe","sql":"UPDATE main.outbox`},
+		{"update", `"stmt":{"sql":"UPDATE main.outbox`},
 		{"payloads are described", `describe","sql":"WITH`},
 		{"payloads", `"stmt":{"sql":"WITH`},
 	} {

@@ -102,11 +102,11 @@ func (m *machine) open(r *rapid.T, i int) {
 	opts := &outbox.Options{Now: n.clock.now, Logger: slog.New(slog.DiscardHandler)}
 	var err error
 	if i != hostNode {
-		n.store, err = outbox.Open(m.ctx, "libsql", m.dsn, opts)
+		n.store, err = outbox.Open(m.ctx, m.place.driverName(), m.dsn, opts)
 		require.NoError(r, err)
 		return
 	}
-	n.host, err = sql.Open("libsql", m.dsn)
+	n.host, err = sql.Open(m.place.driverName(), m.dsn)
 	require.NoError(r, err)
 	n.host.SetMaxOpenConns(m.place.hostConnections)
 	n.store = outbox.New(n.host, opts)

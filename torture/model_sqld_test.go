@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	_ "example.com/outbox/hrana"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
@@ -20,12 +21,19 @@ import (
 // TestModelOnServer needs a libSQL server, named by OUTBOX_SQLD. A crash kills
 // it, and starts it again on the data that it left.
 func TestModelOnServer(t *testing.T) {
+	for _, driver := range []string{"libsql", "hrana"} {
+		t.Run(driver, func(t *testing.T) { checkModelOnServer(t, driver) })
+	}
+}
+
+func checkModelOnServer(t *testing.T, driver string) {
 	t.Parallel()
 	server := &modelServer{dir: t.TempDir(), http: freePort(t), grpc: freePort(t)}
 	server.start(t)
 	t.Cleanup(server.kill)
 	checkModel(t, target{
-		fresh: func(testing.TB, *rapid.T) string { return "http://" + server.http }, // which the machine empties
+		driver: driver,
+		fresh:  func(testing.TB, *rapid.T) string { return "http://" + server.http }, // which the machine empties
 		crash: func(t testing.TB, r *rapid.T, dsn string) string {
 			server.kill()
 			server.start(r)

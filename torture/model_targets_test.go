@@ -1,6 +1,7 @@
 package torture
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"testing"
@@ -21,9 +22,12 @@ type target struct {
 	// one, or the old one that came back.
 	crash func(t testing.TB, r *rapid.T, dsn string) string
 
-	hostConnections int  // of the host's pool; 0: any number
-	isolated        bool // reads do not wait for the transactions of others
+	driver          string // "": libsql
+	hostConnections int    // of the host's pool; 0: any number
+	isolated        bool   // reads do not wait for the transactions of others
 }
+
+func (p target) driverName() string { return cmp.Or(p.driver, "libsql") }
 
 func TestModelInMemory(t *testing.T) {
 	t.Parallel()
