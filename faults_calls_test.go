@@ -60,6 +60,9 @@ var operations = []operation{
 	}},
 	{"Claim", func(ctx context.Context, f *faulty) (any, error) { return f.Claim(ctx, 3) }},
 	{"ClaimExcluding", func(ctx context.Context, f *faulty) (any, error) { return f.ClaimExcluding(ctx, 3, otherWorkflow) }},
+	{"ClaimScoped", func(ctx context.Context, f *faulty) (any, error) {
+		return f.ClaimScoped(ctx, outbox.Scope{Namespace: "default", TaskQueue: "default"}, 3)
+	}},
 	{"ClaimScopedExcluding", func(ctx context.Context, f *faulty) (any, error) {
 		return f.ClaimScopedExcluding(ctx, outbox.Scope{Namespace: "default", TaskQueue: "default", Node: "n1"}, 3, otherWorkflow)
 	}},
@@ -84,6 +87,16 @@ var operations = []operation{
 	{"Get", func(ctx context.Context, f *faulty) (any, error) { return f.Get(ctx, key(1)) }},
 	{"State", func(ctx context.Context, f *faulty) (any, error) { return f.State(ctx, key(1)) }},
 	{"List", func(ctx context.Context, f *faulty) (any, error) { return f.List(ctx, outbox.Filter{Limit: 3}) }},
+	{"Rows", func(ctx context.Context, f *faulty) (any, error) {
+		var rows []outbox.Row
+		for row, err := range f.Rows(ctx, outbox.Filter{}) {
+			if err != nil {
+				return nil, err
+			}
+			rows = append(rows, row)
+		}
+		return rows, nil
+	}},
 	{"CountInFlight", func(ctx context.Context, f *faulty) (any, error) { return f.CountInFlight(ctx, "default") }},
 	{"CountClaimed", func(ctx context.Context, f *faulty) (any, error) { return f.CountClaimed(ctx, "default") }},
 	{"CountClaimedByNamespace", func(ctx context.Context, f *faulty) (any, error) {
@@ -94,6 +107,21 @@ var operations = []operation{
 	{"NextVisible", func(ctx context.Context, f *faulty) (any, error) {
 		at, ok, err := f.NextVisible(ctx)
 		return fmt.Sprint(at, ok), err
+	}},
+	{"NextVisibleAfter", func(ctx context.Context, f *faulty) (any, error) {
+		at, ok, err := f.NextVisibleAfter(ctx, f.clock.Now().Add(-98*time.Second))
+		return fmt.Sprint(at, ok), err
+	}},
+	{"Watch", func(ctx context.Context, f *faulty) (any, error) {
+		watch, err := f.Watch(ctx)
+		if err != nil {
+			if errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, errTold) { // in memory
+				return "unsupported", nil
+			}
+			return nil, err
+		}
+		defer watch.Close()
+		return watch.Changed(ctx)
 	}},
 	{"Migrate", func(ctx context.Context, f *faulty) (any, error) { return nil, f.Migrate(ctx) }},
 }

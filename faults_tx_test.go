@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"example.com/outbox"
 	"github.com/stretchr/testify/require"
@@ -26,6 +27,14 @@ var txForms = []struct {
 	{"CompleteTx", func(ctx context.Context, f *faulty, tx outbox.Tx) error {
 		_, err := lost(f.CompleteTx(ctx, tx, held(4), held(9)))
 		return err
+	}},
+	{"CancelTx", func(ctx context.Context, f *faulty, tx outbox.Tx) error {
+		_, err := lost(f.CancelTx(ctx, tx, held(4), held(9), outbox.Ref{DispatchKey: key(0)}))
+		return err
+	}},
+	{"FailTx", func(ctx context.Context, f *faulty, tx outbox.Tx) error { return f.FailTx(ctx, tx, held(4), errTold) }},
+	{"RetryTx", func(ctx context.Context, f *faulty, tx outbox.Tx) error {
+		return f.RetryTx(ctx, tx, held(4), 1, time.Time{}, errTold)
 	}},
 	{"SettleWorkflowTx", func(ctx context.Context, f *faulty, tx outbox.Tx) error {
 		_, err := f.SettleWorkflowTx(ctx, tx, faultyWorkflow)
@@ -121,4 +130,18 @@ func TestTxFormThatFailsLeavesTheTransactionOfTheHostAsItWas(t *testing.T) {
 		}
 	}
 	t.Log("faults:", total)
+}
+
+func TestFaultsAreDoneToEveryCall(t *testing.T) {
+	tried := make(map[string]bool)
+	for _, op := range operations {
+		tried[op.name] = true
+	}
+	for _, form := range txForms {
+		tried[form.name] = true
+	}
+	store := open(t, ":memory:", nil)
+	for name := range everyCall(store, outbox.Ref{}, new(sql.Tx)) {
+		require.True(t, tried[name], name)
+	}
 }

@@ -51,7 +51,8 @@ func (s *Store) Watch(ctx context.Context) (*Watch, error) {
 // Changed reports whether anything was committed to the database since it was
 // asked last, or since the Watch began. It costs about 10 µs and takes no lock;
 // while another locks readers out, nothing is committed yet. An error does not
-// count as asked; after Close it is ErrClosed.
+// count as asked. After Close, and once the Store or the program's pool is closed,
+// it is ErrClosed.
 func (w *Watch) Changed(ctx context.Context) (bool, error) { return w.watch.Changed(ctx) }
 
 // Close ends the Watch.

@@ -11,10 +11,11 @@ import (
 // Watch notices that a database file was written to, by this process or another.
 // It holds a connection that does nothing else. It is safe for concurrent use.
 type Watch struct {
-	db   *DB
-	mu   sync.Mutex
-	conn watchedConn
-	seen int64
+	db      *DB
+	mu      sync.Mutex
+	conn    watchedConn
+	seen    int64
+	calling bool // a call of the driver was begun and has not returned; if it panicked, it never will
 }
 
 // watchedConn is a connection beside the pool, or one of the program's pool.
@@ -34,19 +35,25 @@ func (db *DB) Watch(ctx context.Context) (*Watch, error) {
 	if err != nil {
 		return nil, db.explain(ctx, "watch", err)
 	}
-	var seen int64
+	w := &Watch{db: db, conn: conn}
+	kept := false
+	defer func() {
+		if !kept {
+			w.Close()
+		}
+	}()
 	err = db.retryBusy(ctx, func() (err error) {
-		seen, err = conn.dataVersion(ctx)
+		w.seen, err = w.dataVersion(ctx)
 		return err
 	})
 	if err != nil {
-		conn.Close()
 		if !isBusy(err) && !isEnded(err) && !isUnavailable(err) {
 			err = errors.Join(errors.ErrUnsupported, err)
 		}
 		return nil, db.explain(ctx, "watch", err)
 	}
-	return &Watch{db: db, conn: conn, seen: seen}, nil
+	kept = true
+	return w, nil
 }
 
 func (db *DB) watchedConn(ctx context.Context) (watchedConn, error) {
@@ -84,24 +91,37 @@ func (w *Watch) Changed(ctx context.Context) (bool, error) {
 	if w.db.isClosed() {
 		return false, ErrClosed
 	}
-	version, err := w.conn.dataVersion(ctx)
+	version, err := w.dataVersion(ctx)
 	switch {
 	case isBusy(err):
 		return false, nil
 	case err != nil:
-		return false, &OpError{"watch", err}
+		return false, w.db.explain(ctx, "watch", err)
 	}
 	changed := version != w.seen
 	w.seen = version
 	return changed, nil
 }
 
-// Close ends the Watch. A Changed after it is an error.
+func (w *Watch) dataVersion(ctx context.Context) (version int64, err error) {
+	w.calling = true
+	version, err = w.conn.dataVersion(ctx)
+	w.calling = false
+	return version, err
+}
+
+// Close ends the Watch. A Changed after it is an error. After a panic of the
+// driver nobody waits for the connection, which may be locked for good.
 func (w *Watch) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	conn := w.conn
 	w.conn = closedConn{}
+	if w.calling {
+		w.calling = false
+		go conn.Close()
+		return nil
+	}
 	return conn.Close()
 }
 
