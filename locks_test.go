@@ -3,6 +3,7 @@ package outbox_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"sync"
@@ -193,4 +194,42 @@ func TestTextsOfTheHostAreNotTakenForLocks(t *testing.T) {
 	_, err := store.Append(ctx, row(uuid.New(), 0))
 	require.ErrorContains(t, err, "keeper")
 	require.NotErrorIs(t, err, outbox.ErrBusy)
+}
+
+func TestCommitThatAReaderHoldsUpKeepsNobodyBeyondItsContext(t *testing.T) {
+	db := openHost(t) // in rollback-journal mode
+	ctx := context.Background()
+	store := outbox.New(db, nil)
+	require.NoError(t, store.Migrate(ctx))
+	reader, err := db.Conn(ctx)
+	require.NoError(t, err)
+	_, err = reader.ExecContext(ctx, "BEGIN")
+	require.NoError(t, err)
+	var n int
+	require.NoError(t, reader.QueryRowContext(ctx, "SELECT count(*) FROM outbox").Scan(&n))
+
+	const calls = 4
+	short, cancel := context.WithTimeout(ctx, time.Minute)
+	undone := errors.New("undone, since the reader would hold it up")
+	results := make(chan error, calls)
+	require.ErrorIs(t, store.Update(ctx, func(context.Context, outbox.Tx) error {
+		for i := range calls {
+			go func() { _, err := store.Append(short, row(uuid.New(), i)); results <- err }()
+		}
+		eventually(t, func() bool { return store.Waiting() == calls }, "all wait")
+		return undone
+	}), undone)
+	time.Sleep(50 * time.Millisecond) // the first is about to commit
+	cancel()
+	ended := time.Now()
+	for range calls {
+		require.ErrorIs(t, <-results, context.Canceled)
+	}
+	require.Less(t, time.Since(ended), time.Second)
+	_, err = reader.ExecContext(ctx, "COMMIT")
+	require.NoError(t, err)
+	require.NoError(t, reader.Close())
+	rows, err := store.List(ctx, outbox.Filter{})
+	require.NoError(t, err)
+	require.Empty(t, rows)
 }

@@ -224,3 +224,19 @@ func TestCloseLetsCallsUnderWayEnd(t *testing.T) {
 	}))
 	outboxtest.RequireCounts(t, outbox.New(db, nil), map[outbox.Status]int{outbox.Pending: 1})
 }
+
+func TestFunctionOfUpdateMayGoOnAfterTheDriverWasLeftBehind(t *testing.T) {
+	db := openHost(t)
+	store := outbox.New(db, nil)
+	require.NoError(t, store.Migrate(t.Context()))
+	const slow = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 300000) INSERT INTO outbox_schema SELECT sum(i) FROM n"
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, store.Update(ctx, func(ctx context.Context, tx outbox.Tx) error {
+		_, err := tx.ExecContext(ctx, slow)
+		time.Sleep(time.Second) // the driver returns meanwhile, and the connection is given back
+		return err
+	}), context.DeadlineExceeded)
+	eventually(t, func() bool { return db.Stats().InUse == 0 }, "the connection is given back")
+	require.NoError(t, store.Migrate(t.Context()), "the schema is none that is newer")
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -76,6 +77,12 @@ func findOut(ctx context.Context, conn *sql.Conn) (Abilities, error) {
 	}
 	found := localAbilities
 	found.Prompt = false // the program may have its connections wait longer later
-	found.Share = time.Duration(waits[0])*time.Millisecond <= longestWait
+	// Outside WAL a reader holds a COMMIT up, which a call that shares it could
+	// not leave.
+	mode, err := Texts(ctx, conn, "PRAGMA main.journal_mode")
+	if err != nil {
+		return unknown, err
+	}
+	found.Share = slices.Equal(mode, []string{"wal"}) && time.Duration(waits[0])*time.Millisecond <= longestWait
 	return found, nil
 }

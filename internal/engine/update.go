@@ -72,7 +72,11 @@ func (t *UpdateTx) run(ctx context.Context, fn func(ctx context.Context, tx *Upd
 	defer func() { unfinished = t.finish() }()
 	t.session.within = true
 	failed = fn(context.WithValue(ctx, updateKey{t.session.db.pool}, true), t)
-	t.session.within = false
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.session.left { // or else it belongs to the goroutine that cleans up
+		t.session.within = false
+	}
 	return failed, nil
 }
 
