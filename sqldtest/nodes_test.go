@@ -21,7 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var nodesFor = flag.Duration("nodes-for", 30*time.Second, "how long the test of several nodes appends rows")
+var nodesFor = flag.Duration("nodes-for", 12*time.Second, "how long the test of several nodes appends rows")
 
 // roleVariable makes the test binary a node: a process that appends rows to a
 // server for a while, and claims and settles rows until none is left.
